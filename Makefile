@@ -1,0 +1,42 @@
+# Everything that a person or CI runs. Each target sets up what it needs.
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+SETUP := $(VENV)/.installed
+
+.PHONY: help setup lint types test test-slow demo benchmark clean
+
+help:  ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+setup: $(SETUP)  ## make the virtual environment in .venv
+
+$(SETUP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $(SETUP)
+
+lint: $(SETUP)  ## ruff: rules and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(SETUP)  ## mypy, strict
+	$(BIN)/mypy
+
+test: lint types  ## lint, types and the test suite
+	$(BIN)/python -m pytest -m 'not slow' -n 2
+
+test-slow: $(SETUP)  ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+demo: $(SETUP)  ## rewrite a real ResNet50 training step, run both, compare
+	$(BIN)/memopt demo
+
+benchmark: $(SETUP)  ## the tables of the README
+	$(BIN)/python benchmarks/recomputation_speed.py
+	$(BIN)/python benchmarks/measured_peaks.py
+
+clean:  ## remove the environment and all caches
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,63 @@
+"""TensorFlow graphs that need less memory, with the same results to the last bit."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from memopt.errors import (
+    ExecutionError,
+    FileError,
+    InvalidGraphError,
+    MemoptError,
+    OptionsError,
+    OutOfMemoryError,
+    PassError,
+    RewriteError,
+)
+from memopt.io import save
+from memopt.item import GrapplerItem, VariableSpec
+from memopt.optimizer import MemoryOptimizer, optimize
+from memopt.options import Level, Options
+from memopt.result import OptimizationReport, OptimizationResult, PassReport
+
+if TYPE_CHECKING:
+    from memopt.runtime.entry import rewrite, verify
+    from memopt.runtime.verification import Verification
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ExecutionError",
+    "FileError",
+    "GrapplerItem",
+    "InvalidGraphError",
+    "Level",
+    "MemoptError",
+    "MemoryOptimizer",
+    "OptimizationReport",
+    "OptimizationResult",
+    "Options",
+    "OptionsError",
+    "OutOfMemoryError",
+    "PassError",
+    "PassReport",
+    "RewriteError",
+    "VariableSpec",
+    "Verification",
+    "optimize",
+    "rewrite",
+    "save",
+    "verify",
+]
+
+_IMPORTED_WHEN_USED = {
+    "Verification": "memopt.runtime.verification",
+    "rewrite": "memopt.runtime.entry",
+    "verify": "memopt.runtime.entry",
+}
+"""Running graphs takes numpy and more, which a program that only optimizes need not load."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _IMPORTED_WHEN_USED:
+        raise AttributeError(f"module 'memopt' has no attribute {name!r}")
+    return getattr(import_module(_IMPORTED_WHEN_USED[name]), name)

@@ -1,0 +1,235 @@
+"""The command line: parsing and printing only."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from memopt.errors import MemoptError
+from memopt.options import DEFAULT_TARGET_SCOPE, Level, parse_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memopt.runtime.verification import Verification
+
+_output = Console(soft_wrap=True)
+_progress = Console(stderr=True)
+
+
+class _Group(click.Group):
+    """Turns memopt's own errors into one line and exit status 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MemoptError as error:
+            click.echo(f"memopt: {error}", err=True)
+            ctx.exit(1)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="memopt")
+def main() -> None:
+    """TensorFlow graphs that need less memory, with the same results to the last bit."""
+    # TensorFlow reads them when it is imported; its start-up messages are nothing for a person.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
+
+
+@main.command()
+@click.argument("graph")
+@click.option("-o", "--output", required=True, help="Where the rewritten graph goes.")
+@click.option(
+    "--level",
+    type=click.Choice([level.value for level in Level], case_sensitive=False),
+    default=Level.RECOMPUTATION_HEURISTICS.value,
+    show_default=True,
+    help="How much is done.",
+)
+@click.option(
+    "--target-scope",
+    default=DEFAULT_TARGET_SCOPE,
+    show_default=True,
+    help='Name scope of gradient operations; "auto" finds them by structure.',
+)
+@click.option(
+    "--rule",
+    type=click.Choice(["list", "cost"]),
+    default="list",
+    show_default=True,
+    help="How operations that are cheap to recompute are told.",
+)
+@click.option("--all-ports", is_flag=True, help="Recompute for readers of every output port.")
+@click.option("--fetch", multiple=True, help="A tensor or operation that the caller asks for.")
+@click.option("--feed", multiple=True, help="A tensor that the caller gives.")
+@click.option("--keep", multiple=True, help="A further node that must stay as it is called.")
+@click.option("--verify", "verifies", is_flag=True, help="Run both for real before writing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def optimize(
+    graph: str,
+    output: str,
+    level: str,
+    target_scope: str,
+    rule: str,
+    all_ports: bool,
+    fetch: tuple[str, ...],
+    feed: tuple[str, ...],
+    keep: tuple[str, ...],
+    verifies: bool,
+    as_json: bool,
+) -> None:
+    """Rewrite GRAPH, a GraphDef or MetaGraphDef file, so that a step needs less memory."""
+    from memopt.io import read_graph, write_graph
+    from memopt.optimizer import optimize as optimize_graph
+    from memopt.report import text
+    from memopt.runtime.entry import verify as verify_graphs
+
+    with _working(f"reading {graph}"):
+        file = read_graph(graph)
+    fetches, feeds = fetch or None, feed or None
+    with _working("optimizing"):
+        result = optimize_graph(
+            file.message,
+            level=level,
+            target_scope=target_scope,
+            rule=rule,
+            all_ports=all_ports,
+            fetch=fetches,
+            feed=feeds,
+            keep=keep,
+        )
+    verification = None
+    if verifies:
+        with _working("running both"):
+            verification = verify_graphs(file.message, result.graph_def, fetch=fetches, feed=feeds)
+        if not verification.within_tolerance:
+            for line in text.verdict(verification):
+                click.echo(line, err=True)
+            raise MemoptError(f"the rewritten graph computes something else; {output} not written")
+    write_graph(file.with_graph(result.graph_def), output)
+    if as_json:
+        _print_json(result.report.to_json(), verification)
+        return
+    _output.print(text.optimization_table(result.report))
+    for line in text.remarks(result.report):
+        click.echo(line)
+    if verification is not None:
+        _print_verification(verification)
+    click.echo(f"{result.report.nodes_before} nodes in, {result.report.nodes_after} out: {output}")
+
+
+@main.command()
+@click.argument("original")
+@click.argument("rewritten")
+@click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--mode", type=click.Choice(["exact", "as-is"]), default="exact", show_default=True)
+@click.option("--rounds", type=click.IntRange(min=0), default=5, show_default=True, help="Timings.")
+@click.option("--memory-limit", help='What the rewritten step may use, such as "512MiB".')
+@click.option("--inputs", help="An .npz file with values of what is fed, by tensor name.")
+@click.option("--variables", help="An .npz file with values of variables, by node name.")
+@click.option("--seed", type=int, default=0, show_default=True, help="For values made up.")
+@click.option("--fetch", multiple=True, help="A tensor or operation to run and compare.")
+@click.option("--feed", multiple=True, help="A tensor to feed.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def verify(
+    original: str,
+    rewritten: str,
+    steps: int,
+    mode: Any,
+    rounds: int,
+    memory_limit: str | None,
+    inputs: str | None,
+    variables: str | None,
+    seed: int,
+    fetch: tuple[str, ...],
+    feed: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Run ORIGINAL and REWRITTEN for real and compare results, memory and time.
+
+    Exit status 1 if they do not compute the same.
+    """
+    from memopt.io import read_arrays
+    from memopt.runtime.entry import verify as verify_graphs
+
+    with _working("running both"):
+        verification = verify_graphs(
+            original,
+            rewritten,
+            inputs=None if inputs is None else read_arrays(inputs),
+            variables=None if variables is None else read_arrays(variables),
+            steps=steps,
+            mode=mode,
+            timing_rounds=rounds,
+            memory_limit_bytes=None if memory_limit is None else parse_bytes(memory_limit),
+            seed=seed,
+            fetch=fetch or None,
+            feed=feed or None,
+        )
+    if as_json:
+        _print_json(None, verification)
+    else:
+        _print_verification(verification)
+    if not verification.within_tolerance:
+        sys.exit(1)
+
+
+@main.command()
+def passes() -> None:
+    """List the passes with their options."""
+    from memopt.passes import PASSES
+    from memopt.report import text
+
+    _output.print(text.passes_table(PASSES))
+
+
+@main.command()
+@click.option("--model", default="resnet50", show_default=True, help="Which training step.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def demo(model: str, as_json: bool) -> None:
+    """Rewrite a real training step, run it before and after, and compare."""
+    import memopt.demo
+    from memopt.report import text
+
+    with _working(f"building {model}, rewriting it, and running both"):
+        outcome = memopt.demo.run(model)
+    if as_json:
+        _print_json(outcome.report.to_json(), outcome.verification)
+        return
+    report = outcome.report
+    click.echo(f"{model}: a training step of {report.nodes_before} nodes, real variables and data")
+    _output.print(text.optimization_table(report))
+    for line in text.remarks(report):
+        click.echo(line)
+    click.echo(f"{report.nodes_after - report.nodes_before} nodes added")
+    _print_verification(outcome.verification)
+
+
+@contextmanager
+def _working(what: str) -> Iterator[None]:
+    """Show on a terminal that something is going on; say nothing in a pipe."""
+    with _progress.status(f"{what} ..."):
+        yield
+
+
+def _print_json(report: dict[str, Any] | None, verification: Verification | None) -> None:
+    result = {
+        "report": report,
+        "verification": None if verification is None else verification.to_json(),
+    }
+    click.echo(json.dumps({key: value for key, value in result.items() if value is not None}))
+
+
+def _print_verification(verification: Verification) -> None:
+    from memopt.report import text
+
+    _output.print(text.verification_table(verification))
+    for line in text.verdict(verification):
+        click.echo(line)

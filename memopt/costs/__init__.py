@@ -1,0 +1,1 @@
+"""What a graph costs: sizes of tensors and arithmetic of operations."""

@@ -1,0 +1,53 @@
+"""The exceptions that memopt raises: one small tree.
+
+MemoptError
+├── OptionsError          an option or level is not valid
+├── FileError             a file cannot be read or written
+├── InvalidGraphError     a graph breaks a rule that every TensorFlow graph keeps
+├── RewriteError          an edit was refused by the rewriter
+├── PassError             a pass failed; names the pass and those that ran before it
+└── ExecutionError        running a graph for real failed
+    └── OutOfMemoryError  the allocator's limit was reached
+"""
+
+
+class MemoptError(Exception):
+    """Base of everything that memopt raises on purpose."""
+
+
+class OptionsError(MemoptError):
+    """An option, level or configuration is not valid."""
+
+
+class FileError(MemoptError):
+    """A file cannot be read or written. The message names the file."""
+
+
+class InvalidGraphError(MemoptError):
+    """A graph breaks a rule that every TensorFlow graph keeps.
+
+    Attributes:
+        node: Name of the node at fault, or `None` when it is the graph as a whole.
+        input: The input at fault as it is spelled in the graph, or `None`.
+    """
+
+    def __init__(self, message: str, node: str | None = None, input: str | None = None) -> None:  # noqa: A002 - the field's standard term
+        super().__init__(message)
+        self.node = node
+        self.input = input
+
+
+class RewriteError(MemoptError):
+    """An edit was refused because it would leave the graph broken. Nothing was changed."""
+
+
+class PassError(MemoptError):
+    """A pass failed. The message names the pass and those that ran before it."""
+
+
+class ExecutionError(MemoptError):
+    """Running a graph for real failed. The message carries TensorFlow's own."""
+
+
+class OutOfMemoryError(ExecutionError):
+    """A run reached the allocator's memory limit."""

@@ -1,0 +1,195 @@
+"""FunctionDef in and out: the bodies of a graph's functions as graphs, without loss.
+
+In a body, arguments are `_Arg` nodes, results are `_Retval` nodes, and inputs are spelled
+`node:output:number`; as a graph they have ports like any other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memopt.errors import InvalidGraphError
+from memopt.graph import op_types
+from memopt.graph.graph import Graph, Node, Tensor
+from memopt.graph.nodedef import add_node_def, write_node_def
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.attr_value_pb2 import AttrValue
+    from tensorflow.core.framework.function_pb2 import FunctionDef, FunctionDefLibrary
+    from tensorflow.core.framework.op_def_pb2 import OpDef
+
+ARGUMENT = "_Arg"
+RESULT = "_Retval"
+_BODY_INPUT_PARTS = 3
+
+
+class Library:
+    """A FunctionDefLibrary whose bodies are loaded when they are asked for."""
+
+    def __init__(self, library: FunctionDefLibrary) -> None:
+        self._library = library
+        self._functions = {function.signature.name: function for function in library.function}
+        self._graphs: dict[str, Graph] = {}
+
+    def names(self) -> tuple[str, ...]:
+        """Every function's name, in the order of the library."""
+        return tuple(self._functions)
+
+    def op_def(self, name: str) -> OpDef | None:
+        """The signature of a function, or `None` when there is none of that name."""
+        function = self._functions.get(name)
+        return None if function is None else function.signature
+
+    def graph(self, name: str) -> Graph:
+        """The body as a graph, loaded once and then the same object.
+
+        Raises:
+            InvalidGraphError: The body breaks a rule; the message names function and node.
+        """
+        if name not in self._graphs:
+            try:
+                self._graphs[name] = from_function_def(self._functions[name], self)
+            except InvalidGraphError as error:
+                raise InvalidGraphError(
+                    f"in function {name!r}: {error}", error.node, error.input
+                ) from error
+        return self._graphs[name]
+
+    def control_outputs(self, name: str) -> tuple[str, ...]:
+        """The body nodes that run for their effects, which must keep their names."""
+        return tuple(self._functions[name].control_ret.values())
+
+    @property
+    def changed(self) -> bool:
+        """Whether any loaded body has changed."""
+        return any(graph.changed for graph in self._graphs.values())
+
+    def to_proto(self) -> FunctionDefLibrary:
+        """The library with every changed body replaced: a new message."""
+        from tensorflow.core.framework import function_pb2
+
+        library: FunctionDefLibrary = function_pb2.FunctionDefLibrary()
+        library.CopyFrom(self._library)
+        for function in library.function:
+            graph = self._graphs.get(function.signature.name)
+            if graph is not None and graph.changed:
+                function.CopyFrom(to_function_def(graph))
+        return library
+
+
+def from_function_def(function: FunctionDef, library: Library) -> Graph:
+    """The body of a function as a graph; `_Arg` nodes first, `_Retval` nodes last."""
+    graph = Graph(library, envelope=function)
+    for number, argument in enumerate(function.signature.input_arg):
+        if argument.number_attr or argument.type_list_attr:
+            raise InvalidGraphError(f"argument {argument.name!r} is a list")
+        graph.add_node(argument.name, ARGUMENT, attributes=_port_attributes(argument.type, number))
+    bodies = [(add_node_def(graph, node_def), node_def) for node_def in function.node_def]
+    names = _BodyNames(graph)
+    for node, node_def in bodies:
+        graph.connect(node, *names.parse_inputs(node, node_def.input))
+    for number, result in enumerate(function.signature.output_arg):
+        name = _unused_name(graph, f"{result.name}_RetVal")
+        node = graph.add_node(name, RESULT, attributes=_port_attributes(result.type, number))
+        graph.connect(node, (names.parse_tensor(node, function.ret[result.name]),), {})
+    graph.mark_loaded()
+    return graph
+
+
+def to_function_def(graph: Graph) -> FunctionDef:
+    """The FunctionDef of a body loaded by `from_function_def`: a new message."""
+    from tensorflow.core.framework import function_pb2
+
+    function: FunctionDef = function_pb2.FunctionDef()
+    function.CopyFrom(graph.envelope)
+    function.ClearField("node_def")
+    names = _BodyNames(graph)
+    for node in graph:
+        if node.op == RESULT:
+            number = node.attributes["index"].i
+            function.ret[function.signature.output_arg[number].name] = names.spell(node.inputs[0])
+        elif node.op != ARGUMENT:
+            write_node_def(function.node_def.add(), node, names.spell_inputs)
+    return function
+
+
+class _BodyNames:
+    """Translates between ports and the spelling `node:output:number` of function bodies."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._ranges: dict[Node, dict[str, range]] = {}
+
+    def parse_inputs(self, node: Node, names: Any) -> tuple[tuple[Tensor, ...], dict[Node, None]]:
+        tensors: list[Tensor] = []
+        controls: dict[Node, None] = {}
+        for name in names:
+            if name.startswith("^"):
+                controls[self._producer(node, name, name[1:])] = None
+            elif controls:
+                raise _bad_input(node, name, "comes after a control input")
+            else:
+                tensors.append(self.parse_tensor(node, name))
+        return tuple(tensors), controls
+
+    def parse_tensor(self, node: Node, name: str) -> Tensor:
+        parts = name.split(":")
+        producer = self._producer(node, name, parts[0])
+        if producer.op == ARGUMENT:
+            return producer.output(0)
+        if len(parts) != _BODY_INPUT_PARTS:
+            raise _bad_input(node, name, "is not spelled node:output:number")
+        ports = self._ports(producer).get(parts[1])
+        if ports is None or not parts[2].isdecimal() or int(parts[2]) >= len(ports):
+            raise _bad_input(node, name, "is no output of its producer")
+        return producer.output(ports[int(parts[2])])
+
+    def spell_inputs(self, node: Node) -> list[str]:
+        return [
+            *map(self.spell, node.inputs),
+            *(f"^{control.name}" for control in node.control_inputs),
+        ]
+
+    def spell(self, tensor: Tensor) -> str:
+        producer = tensor.node
+        if producer.op == ARGUMENT:
+            return producer.name
+        for output, ports in self._ports(producer).items():
+            if tensor.port in ports:
+                return f"{producer.name}:{output}:{tensor.port - ports.start}"
+        raise InvalidGraphError(f"{producer.name!r} has no output {tensor.port}", producer.name)
+
+    def _producer(self, node: Node, name: str, producer_name: str) -> Node:
+        producer = self._graph.find(producer_name)
+        if producer is None:
+            raise _bad_input(node, name, "does not exist in the body")
+        return producer
+
+    def _ports(self, producer: Node) -> dict[str, range]:
+        ranges = self._ranges.get(producer)
+        if ranges is None:
+            known = op_types.require_signature(producer, self._graph.library)
+            ranges = self._ranges[producer] = known.output_ranges(producer)
+        return ranges
+
+
+def _bad_input(node: Node, name: str, what: str) -> InvalidGraphError:
+    return InvalidGraphError(f"node {node.name!r}: input {name!r} {what}", node.name, name)
+
+
+def _unused_name(graph: Graph, name: str) -> str:
+    number = 0
+    candidate = name
+    while candidate in graph:
+        number += 1
+        candidate = f"{name}_{number}"
+    return candidate
+
+
+def _port_attributes(dtype: int, number: int) -> dict[str, AttrValue]:
+    from tensorflow.core.framework import attr_value_pb2
+
+    return {
+        "T": attr_value_pb2.AttrValue(type=dtype),
+        "index": attr_value_pb2.AttrValue(i=number),
+    }

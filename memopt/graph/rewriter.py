@@ -1,0 +1,259 @@
+"""The only mutator of a graph: every edit has a reason, and all of it can be undone."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memopt.errors import RewriteError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from memopt.graph.graph import Graph, Node, NodeState, Tensor
+
+
+class Touches(Enum):
+    """The kinds of change that an edit can make; passes declare which are theirs."""
+
+    NODES = auto()
+    DATA_EDGES = auto()
+    CONTROL_EDGES = auto()
+    ATTRIBUTES = auto()
+    OPS = auto()
+    DEVICES = auto()
+
+
+class Edit(NamedTuple):
+    """One change that belongs together, as it is reported.
+
+    Attributes:
+        reason: Why, in words.
+        added: Names of the new nodes.
+        removed: Names of the nodes taken out.
+        changed: Names of the nodes that were there before and after and differ.
+        releases: Tensors (`node:port`) that no longer have to be kept because of this edit.
+        holds: Tensors that have to be kept longer, or that come new, because of it.
+        touches: What kinds of change were made.
+    """
+
+    reason: str
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+    releases: tuple[str, ...]
+    holds: tuple[str, ...]
+    touches: frozenset[Touches]
+
+
+class Declined(NamedTuple):
+    """A candidate that a pass left alone, and why."""
+
+    node: str
+    reason: str
+
+
+class Checkpoint(NamedTuple):
+    """A moment in a rewriter's history to which it can go back."""
+
+    steps: int
+    edits: int
+    declined: int
+
+
+@dataclass
+class _OpenEdit:
+    """The edit that is being made."""
+
+    added: dict[str, None] = field(default_factory=dict)
+    removed: dict[str, None] = field(default_factory=dict)
+    changed: dict[str, None] = field(default_factory=dict)
+    touches: set[Touches] = field(default_factory=set)
+
+
+class Rewriter:
+    """Changes a graph on behalf of a pass, and keeps the record.
+
+    Changes are made inside `with rewriter.edit(reason): ...`. An exception inside undoes that edit.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._steps: list[tuple[Node, NodeState | None, bool]] = []
+        self._edits: list[Edit] = []
+        self._declined: list[Declined] = []
+        self._open: _OpenEdit | None = None
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """What was changed, in order."""
+        return tuple(self._edits)
+
+    @property
+    def declined(self) -> tuple[Declined, ...]:
+        """What was considered and left alone, in order."""
+        return tuple(self._declined)
+
+    @property
+    def modified(self) -> bool:
+        """Whether any edit stands."""
+        return bool(self._edits)
+
+    @contextmanager
+    def edit(
+        self, reason: str, *, releases: Iterable[Tensor] = (), holds: Iterable[Tensor] = ()
+    ) -> Iterator[None]:
+        """Make the changes of one edit.
+
+        Args:
+            reason: Why, in words, for the report.
+            releases: Tensors that need not be kept any longer because of the edit.
+            holds: Tensors that must be kept longer because of it.
+
+        Raises:
+            RewriteError: Another edit is open.
+        """
+        if self._open is not None:
+            raise RewriteError("an edit is already open")
+        released = tuple(tensor.name for tensor in releases)
+        held = tuple(tensor.name for tensor in holds)
+        start = self.checkpoint()
+        self._open = record = _OpenEdit()
+        try:
+            yield
+        except BaseException:
+            self._undo(start.steps)
+            raise
+        finally:
+            self._open = None
+        if len(self._steps) == start.steps:
+            return
+        self._edits.append(
+            Edit(
+                reason=reason,
+                added=tuple(record.added),
+                removed=tuple(record.removed),
+                changed=tuple(record.changed),
+                releases=released,
+                holds=held,
+                touches=frozenset(record.touches),
+            )
+        )
+
+    def decline(self, node: Node, reason: str) -> None:
+        """Record that a candidate was considered and left alone."""
+        self._declined.append(Declined(node.name, reason))
+
+    def checkpoint(self) -> Checkpoint:
+        """This moment, for `revert`."""
+        return Checkpoint(len(self._steps), len(self._edits), len(self._declined))
+
+    def revert(self, checkpoint: Checkpoint) -> None:
+        """Undo everything since the checkpoint, records included."""
+        self._undo(checkpoint.steps)
+        del self._edits[checkpoint.edits :]
+        del self._declined[checkpoint.declined :]
+
+    def add_node(
+        self,
+        name: str,
+        op: str,
+        *,
+        inputs: Iterable[Tensor] = (),
+        control_inputs: Iterable[Node] = (),
+        device: str = "",
+        attributes: dict[str, Any] | None = None,
+    ) -> Node:
+        """Append a node.
+
+        Raises:
+            InvalidGraphError: The name is taken.
+            RewriteError: No edit is open.
+        """
+        record = self._require_open()
+        node = self.graph.add_node(name, op, device=device, attributes=attributes or {})
+        self._steps.append((node, None, True))
+        self.graph.connect(node, tuple(inputs), dict.fromkeys(control_inputs))
+        record.added[name] = None
+        record.touches.add(Touches.NODES)
+        return node
+
+    def remove_node(self, node: Node) -> None:
+        """Take out a node that nothing uses.
+
+        Raises:
+            RewriteError: The node still has users, or no edit is open.
+        """
+        record = self._require_open()
+        self.graph.remove_node(node)
+        self._steps.append((node, None, False))
+        record.removed[node.name] = None
+        record.touches.add(Touches.NODES)
+
+    def set_inputs(self, node: Node, inputs: Iterable[Tensor]) -> None:
+        """Replace all data inputs of a node."""
+        self._change(node, node.state.with_inputs(tuple(inputs)), Touches.DATA_EDGES)
+
+    def set_input(self, node: Node, slot: int, tensor: Tensor) -> None:
+        """Make a node read another tensor at one input slot."""
+        inputs = list(node.inputs)
+        inputs[slot] = tensor
+        self.set_inputs(node, inputs)
+
+    def replace_uses(self, tensor: Tensor, replacement: Tensor) -> None:
+        """Make every reader of a tensor read another one."""
+        for node, slot in tensor.uses:
+            self.set_input(node, slot, replacement)
+
+    def set_control_inputs(self, node: Node, controls: Iterable[Node]) -> None:
+        """Replace all control inputs of a node; repeats count once."""
+        state = node.state._replace(controls=tuple(dict.fromkeys(controls)))
+        self._change(node, state, Touches.CONTROL_EDGES)
+
+    def add_control_input(self, node: Node, control: Node) -> None:
+        """Make a node wait for another; nothing happens if it does already."""
+        if not node.has_control_input(control):
+            self.set_control_inputs(node, (*node.control_inputs, control))
+
+    def set_op(self, node: Node, op: str, attributes: dict[str, Any]) -> None:
+        """Turn a node into another operation, with that operation's attributes."""
+        state = node.state._replace(op=op, attributes=attributes)
+        self._change(node, state, Touches.OPS, Touches.ATTRIBUTES)
+
+    def set_attribute(self, node: Node, name: str, value: Any) -> None:
+        """Set one attribute of a node."""
+        state = node.state._replace(attributes={**node.attributes, name: value})
+        self._change(node, state, Touches.ATTRIBUTES)
+
+    def set_device(self, node: Node, device: str) -> None:
+        """Place a node on another device."""
+        self._change(node, node.state._replace(device=device), Touches.DEVICES)
+
+    def _change(self, node: Node, state: NodeState, *touches: Touches) -> None:
+        record = self._require_open()
+        before = node.state
+        if state == before:
+            return
+        self.graph.set_state(node, state)
+        node.changed = True
+        self._steps.append((node, before, False))
+        if node.name not in record.added:
+            record.changed[node.name] = None
+        record.touches.update(touches)
+
+    def _require_open(self) -> _OpenEdit:
+        if self._open is None:
+            raise RewriteError("a graph is changed inside `with rewriter.edit(reason)`")
+        return self._open
+
+    def _undo(self, steps: int) -> None:
+        while len(self._steps) > steps:
+            node, state, added = self._steps.pop()
+            if state is not None:
+                self.graph.set_state(node, state)
+            elif added:
+                self.graph.remove_node(node)
+            else:
+                self.graph.restore_node(node)

@@ -1,0 +1,121 @@
+"""GrapplerItem: a graph with what its caller feeds, fetches and keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+STEP_SIGNATURE = "step"
+"""The signature under which a training step's inputs and outputs stand in a MetaGraphDef."""
+
+TRAIN_OP_COLLECTION = "train_op"
+"""The collection that names what runs for its effects; Grappler's item builder reads it too."""
+
+
+@dataclass(frozen=True)
+class VariableSpec:
+    """What is known of the variable behind a captured resource: the handle data.
+
+    Attributes:
+        dtype: TensorFlow's enumeration value of the element type (`types_pb2.DataType`).
+        shape: Dimensions in elements; -1 for one that is not known.
+    """
+
+    dtype: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class GrapplerItem:
+    """A graph and how it is used: what no rewrite may change.
+
+    Attributes:
+        graph_def: The graph. Never changed by memopt.
+        feed: Names of the tensors (`"x:0"`) that the caller gives, in the order of the call.
+        fetch: What the caller asks for: tensors (`"loss:0"`) and operations that run for their
+            effects (`"train"`, no port).
+        keep: Names of further nodes that must stay as they are called.
+        variables: For captured resources that arrive as Placeholders (a `tf.function`'s graph):
+            node name to what is known of the variable.
+    """
+
+    graph_def: GraphDef
+    feed: tuple[str, ...] = ()
+    fetch: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    variables: Mapping[str, VariableSpec] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def fetched_tensors(self) -> tuple[str, ...]:
+        """The fetches that are tensors, in order."""
+        return tuple(name for name in self.fetch if ":" in name)
+
+    @property
+    def fetched_operations(self) -> tuple[str, ...]:
+        """The fetches that are operations, in order."""
+        return tuple(name for name in self.fetch if ":" not in name)
+
+    def with_variable_handles(self) -> GraphDef:
+        """The graph with captured variables as VarHandleOps of known type and shape: a new message.
+
+        A Placeholder says nothing of the variable behind it, so all that is read from it would have
+        no shape.
+        """
+        from tensorflow.core.framework import graph_pb2
+
+        graph_def: GraphDef = graph_pb2.GraphDef()
+        graph_def.CopyFrom(self.graph_def)
+        for node in graph_def.node:
+            variable = self.variables.get(node.name)
+            if variable is None:
+                continue
+            node.op = "VarHandleOp"
+            node.ClearField("attr")
+            node.attr["dtype"].type = variable.dtype
+            node.attr["shared_name"].s = node.name.encode()
+            node.attr["shape"].shape.SetInParent()
+            for size in variable.shape:
+                node.attr["shape"].shape.dim.add().size = size
+        return graph_def
+
+    @classmethod
+    def from_concrete_function(cls, function: ConcreteFunction) -> GrapplerItem:
+        """The graph of a `tf.function`, as its caller uses it.
+
+        Fed are the arguments and the captured tensors that are no variables; fetched are the
+        outputs and the control outputs (variable updates and other effects).
+        """
+        import tensorflow as tf
+        from tensorflow.python.ops import handle_data_util
+
+        graph = function.graph
+        variables: dict[str, VariableSpec] = {}
+        for placeholder in graph.internal_captures:
+            if placeholder.dtype != tf.resource:
+                continue
+            handle = handle_data_util.get_resource_handle_data(placeholder)
+            if handle is None or not handle.is_set or len(handle.shape_and_type) != 1:
+                continue
+            known = handle.shape_and_type[0]
+            shape = tf.TensorShape(known.shape)
+            if shape.rank is None:
+                continue
+            dimensions = tuple(-1 if size is None else int(size) for size in shape)
+            variables[placeholder.op.name] = VariableSpec(int(known.dtype), dimensions)
+        return cls(
+            graph_def=graph.as_graph_def(),
+            feed=tuple(t.name for t in graph.inputs if t.op.name not in variables),
+            # The order of control outputs differs from process to process; sorted it does not.
+            fetch=(
+                *(tensor.name for tensor in graph.outputs),
+                *sorted(operation.name for operation in graph.control_outputs),
+            ),
+            variables=MappingProxyType(variables),
+        )

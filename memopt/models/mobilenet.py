@@ -1,0 +1,36 @@
+"""MobileNetV2: inverted residual blocks with depthwise convolutions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memopt.models.images import ImageSizes, compile_classifier
+
+if TYPE_CHECKING:
+    from memopt.models.compilation import OptimizerName
+    from memopt.models.training_step import TrainingStep
+
+
+def mobilenetv2(
+    batch: int = 8,
+    image_size: int = 64,
+    classes: int = 100,
+    seed: int = 0,
+    optimizer: OptimizerName = "sgd",
+) -> TrainingStep:
+    """Builds a training step of MobileNetV2.
+
+    Args:
+        batch: Images in a batch.
+        image_size: Height and width of an image, in pixels; at least 32.
+        classes: Different labels.
+        seed: What weights and images are drawn from.
+        optimizer: `"sgd"` (with momentum) or `"adam"`.
+
+    Returns:
+        A step of images, float32 [batch, image_size, image_size, 3], and labels, int32 [batch].
+    """
+    from keras.applications import MobileNetV2
+
+    sizes = ImageSizes(batch, image_size, classes)
+    return compile_classifier("mobilenetv2", MobileNetV2, sizes, seed=seed, optimizer=optimizer)

@@ -1,0 +1,1 @@
+"""Reports of what was done and measured; nothing is computed here."""

@@ -1,0 +1,126 @@
+"""Reports as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from memopt.passes import Pass
+    from memopt.result import OptimizationReport
+    from memopt.runtime.comparison import Difference
+    from memopt.runtime.verification import Verification
+
+_REASONS_SHOWN = 5
+_DIFFERENCES_SHOWN = 10
+
+
+def optimization_table(report: OptimizationReport) -> Table:
+    """What each pass did to each graph: edits, nodes, expected effect, time, and why not more."""
+    table = Table(title=f"level {report.level.value}", title_justify="left")
+    for column in ("pass", "function"):
+        table.add_column(column, overflow="fold")
+    for column in ("edits", "nodes added", "expected effect", "seconds"):
+        table.add_column(column, justify="right")
+    for done in report.passes:
+        if done.function and not (done.edits or done.declined or done.failure):
+            continue
+        effects = [report.effect_bytes(edit) for edit in done.edits]
+        known = [effect for effect in effects if effect is not None]
+        expected = f"{bytes_text(sum(known), signed=True)}" if known else "-"
+        if done.function or len(known) < len(effects):
+            expected = "unknown" if not known or done.function else f"{expected} and unknown"
+        table.add_row(
+            done.name,
+            done.function or "(main)",
+            str(len(done.edits)),
+            str(sum(len(edit.added) for edit in done.edits)),
+            expected,
+            f"{done.seconds:.3f}",
+        )
+    return table
+
+
+def remarks(report: OptimizationReport) -> list[str]:
+    """What did not happen and why, and which sizes are not known; a line each."""
+    lines = [f"undone: {done.failure}" for done in report.passes if done.failure]
+    reasons = Counter(declined.reason for done in report.passes for declined in done.declined)
+    for reason, count in reasons.most_common(_REASONS_SHOWN):
+        lines.append(f"left alone, {count} x: {reason}")
+    unknown = list(report.properties.unknown_sizes())
+    if unknown:
+        lines.append(
+            f"the sizes of {len(unknown)} tensors are not known, such as {unknown[0]}; "
+            "effects that depend on them are not counted"
+        )
+    return lines
+
+
+def passes_table(passes: Iterable[type[Pass]]) -> Table:
+    """Every pass with its options and what it does."""
+    table = Table(show_lines=True)
+    for column in ("pass", "options", "what it does"):
+        table.add_column(column)
+    for pass_ in passes:
+        table.add_row(
+            pass_.name, "\n".join(pass_.defaults()), (pass_.__doc__ or "").partition("\n")[0]
+        )
+    return table
+
+
+def verification_table(verification: Verification) -> Table:
+    """The measured memory and time of both steps, side by side."""
+    before, after = verification.original, verification.rewritten
+    table = Table(title=f"measured, {verification.mode} mode", title_justify="left")
+    for column in ("", "original", "rewritten", "change"):
+        table.add_column(column, justify="left" if not column else "right")
+    rows = (
+        ("peak, everything included", before.peak_bytes, after.peak_bytes),
+        ("held before the step", before.held_bytes, after.held_bytes),
+        ("peak of the step's own", before.step_peak_bytes, after.step_peak_bytes),
+    )
+    for name, original, rewritten in rows:
+        change = f"{(rewritten - original) / original:+.1%}" if original else ""
+        table.add_row(name, bytes_text(original), bytes_text(rewritten), change)
+    timing = verification.timing
+    if timing is not None:
+        table.add_row(
+            "step time",
+            f"{timing.original_step_ns / 1e6:.1f} ms",
+            f"{timing.rewritten_step_ns / 1e6:.1f} ms",
+            f"x{timing.ratio:.2f} ({timing.lowest_ratio:.2f} to {timing.highest_ratio:.2f})",
+        )
+    return table
+
+
+def verdict(verification: Verification) -> list[str]:
+    """Whether both compute the same, and what differs; a line each."""
+    steps = f"{verification.steps} steps"
+    if verification.equal:
+        return [f"equal: every output of {steps} and every variable afterwards, bit for bit"]
+    if verification.within_tolerance:
+        lines = [f"equal within what Grappler alone changes, over {steps}:"]
+    else:
+        lines = [f"NOT EQUAL over {steps}:"]
+    shown = verification.differences[:_DIFFERENCES_SHOWN]
+    lines.extend(f"  {_difference_text(difference)}" for difference in shown)
+    hidden = len(verification.differences) - len(shown)
+    return [*lines, f"  and {hidden} more"] if hidden else lines
+
+
+def bytes_text(size_bytes: int, *, signed: bool = False) -> str:
+    """A number of bytes for people, in MiB with two decimals, small ones in bytes."""
+    sign = "+" if signed and size_bytes > 0 else ""
+    if abs(size_bytes) < 1 << 14:
+        return f"{sign}{size_bytes} B"
+    return f"{sign}{size_bytes / (1 << 20):.2f} MiB"
+
+
+def _difference_text(difference: Difference) -> str:
+    where = f"{difference.role} {difference.name} (step {difference.step})"
+    elements = f"{difference.differing_elements} of {difference.elements} elements differ"
+    return f"{where}: {elements}, by at most {difference.max_abs_difference}"

@@ -1,0 +1,1 @@
+"""Running a graph for real: with the original's variables, or measured in a fresh process."""

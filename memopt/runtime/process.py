@@ -1,0 +1,177 @@
+"""A step in a fresh process, seen from the process that wants it run."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memopt.errors import ExecutionError, InvalidGraphError, OptionsError, OutOfMemoryError
+from memopt.runtime.replay import Measurement
+from memopt.runtime.settings import SETTINGS_FILE, Settings
+from memopt.runtime.values import load_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from memopt.runtime.program import Program
+
+_ERRORS: dict[str, type[Exception]] = {
+    "execution": ExecutionError,
+    "out_of_memory": OutOfMemoryError,
+    "invalid_graph": InvalidGraphError,
+    "options": OptionsError,
+}
+_QUIT_TIMEOUT_S = 10
+_LAST_LINES = 5
+
+
+class StepProcess:
+    """A step in a process of its own. Made by `step_process`.
+
+    The process sets itself up in the background; the first request waits for it and raises what
+    went wrong: `ExecutionError`, `OutOfMemoryError` if the variables and inputs alone are too
+    large, `InvalidGraphError` if the graph cannot be run, `OptionsError` if a value is missing.
+    """
+
+    def __init__(self, directory: Path, settings: Settings) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._log = (directory / "log.txt").open("w+", encoding="utf-8", errors="replace")
+        self._ready = False
+        self._timed_out = False
+        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+            # -P: the current directory must not hide installed packages.
+            [sys.executable, "-P", "-m", "memopt.runtime.worker", str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=settings.environment(),
+            text=True,
+            encoding="utf-8",
+        )
+
+    def run(self, steps: int) -> tuple[Path, ...]:
+        """Run steps and keep the outputs of each.
+
+        Returns:
+            For each step a file for `load_values`: outputs by tensor name.
+
+        Raises:
+            ExecutionError: TensorFlow refused; `OutOfMemoryError` if memory was short.
+        """
+        outputs = Path(tempfile.mkdtemp(prefix="outputs-", dir=self._directory))
+        return tuple(Path(p) for p in self._ask("run", steps=steps, directory=str(outputs)))
+
+    def measure(self) -> Measurement:
+        """The memory of the last step that `run` ran. Later runs are not recorded.
+
+        Raises:
+            ExecutionError: No step was run, or the record is not complete.
+        """
+        return Measurement.from_json(self._ask("measure"))
+
+    def time(self, steps: int) -> tuple[int, ...]:
+        """Run steps without recording and return how long each took, in nanoseconds.
+
+        Raises:
+            ExecutionError: TensorFlow refused; `OutOfMemoryError` if memory was short.
+        """
+        return tuple(self._ask("time", steps=steps))
+
+    def variables(self) -> dict[str, npt.NDArray[Any]]:
+        """The variables' values now, by node name.
+
+        Raises:
+            ExecutionError: They cannot be read.
+        """
+        return load_values(Path(self._ask("variables", path=str(self._directory / "now.npz"))))
+
+    def close(self) -> None:
+        """End the process, by force if it does not end by itself."""
+        try:
+            self._process.communicate('{"command": "quit"}\n', timeout=_QUIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+        self._log.close()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+
+    def _ask(self, command: str, **parameters: Any) -> Any:
+        if not self._ready:
+            self._receive()
+            self._ready = True
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"command": command, **parameters}) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise ExecutionError(self._death()) from error
+        return self._receive()
+
+    def _receive(self) -> Any:
+        assert self._process.stdout is not None
+        timer = threading.Timer(self._settings.timeout_ns / 1e9, self._give_up)
+        timer.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            timer.cancel()
+        if not line:
+            raise ExecutionError(self._death())
+        answer = json.loads(line)
+        if "error" in answer:
+            raise _ERRORS[answer["error"]["kind"]](answer["error"]["message"])
+        return answer["result"]
+
+    def _give_up(self) -> None:
+        self._timed_out = True
+        self._process.kill()
+
+    def _death(self) -> str:
+        """Why there is no answer."""
+        if self._timed_out:
+            return f"the step gave no answer within {self._settings.timeout_ns / 1e9:g} seconds"
+        status = self._process.wait()
+        how = f"status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
+        self._log.seek(0)
+        last = " | ".join(line.strip() for line in self._log.readlines()[-_LAST_LINES:])
+        return f"the process that ran the step ended with {how}; it last wrote: {last}"
+
+
+@contextmanager
+def step_process(program: Program, settings: Settings | None = None) -> Iterator[StepProcess]:
+    """Start a process for a program; it ends, and its files go, with the context.
+
+    Args:
+        program: The step and its values.
+        settings: How to run it; the default compares bit for bit.
+
+    Raises:
+        FileError: The program cannot be written to a temporary directory.
+    """
+    settings = settings or Settings()
+    with tempfile.TemporaryDirectory(prefix="memopt-step-") as name:
+        directory = Path(name)
+        program.save(directory)
+        (directory / SETTINGS_FILE).write_text(json.dumps(settings.to_json()), encoding="utf-8")
+        process = StepProcess(directory, settings)
+        try:
+            yield process
+        except BaseException:
+            # A process that failed, or that nobody waits for any longer, is not asked politely.
+            process.kill()
+            raise
+        finally:
+            process.close()

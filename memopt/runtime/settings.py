@@ -1,0 +1,116 @@
+"""How a step is run in a process of its own: TensorFlow's modes, threads and memory limit."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tensorflow.core.protobuf.config_pb2 import ConfigProto
+
+    Mode = Literal["exact", "as-is"]
+
+SETTINGS_FILE = "settings.json"
+"""Where the settings stand beside a program."""
+
+_MEBIBYTE_BYTES = 2**20
+_SECOND_NS = 10**9
+_LIMIT_VARIABLE = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run.
+
+    Attributes:
+        mode: "exact" runs one operation at a time with everything off that changes results in the
+            last bits (oneDNN, Grappler), so that runs can be compared bit for bit; "as-is" runs as
+            TensorFlow does by default and with the environment of this process.
+        memory_limit_bytes: The most that TensorFlow's allocator may use, rounded down to whole
+            MiB; `None` for no limit. An allocation that fails is tried again for 10 seconds.
+        inter_op_threads: Operations that may run at once; `None` for what the mode says.
+        grappler: Whether Grappler's optimizers run; `None` for what the mode says.
+        timeout_ns: How long one request to the process may take.
+    """
+
+    mode: Mode = "exact"
+    memory_limit_bytes: int | None = None
+    inter_op_threads: int | None = None
+    grappler: bool | None = None
+    timeout_ns: int = 1800 * _SECOND_NS
+
+    @property
+    def uses_grappler(self) -> bool:
+        """Whether Grappler's optimizers run."""
+        return self.mode == "as-is" if self.grappler is None else self.grappler
+
+    @property
+    def threads(self) -> int:
+        """Operations that may run at once; 0 leaves it to TensorFlow."""
+        if self.inter_op_threads is not None:
+            return self.inter_op_threads
+        return 1 if self.mode == "exact" else 0
+
+    @property
+    def limit_mebibytes(self) -> int | None:
+        """The memory limit in the unit that TensorFlow takes."""
+        if self.memory_limit_bytes is None:
+            return None
+        return max(1, self.memory_limit_bytes // _MEBIBYTE_BYTES)
+
+    def environment(self) -> dict[str, str]:
+        """Environment variables of the process: this one's, changed as the settings ask."""
+        environment = dict(os.environ)
+        environment.pop(_LIMIT_VARIABLE, None)
+        # Only this allocator's work can be recorded, and only it knows a limit.
+        environment["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
+        # Several processes share an accelerator.
+        environment["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+        environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+        if self.mode == "exact":
+            environment["TF_ENABLE_ONEDNN_OPTS"] = "0"
+        if self.limit_mebibytes is not None:
+            environment[_LIMIT_VARIABLE] = str(self.limit_mebibytes)
+        # The process has to find this package wherever this one did.
+        package_root = str(Path(__file__).resolve().parents[2])
+        paths = [package_root, environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+        return environment
+
+    def configure_tensorflow(self) -> None:
+        """Apply them in the process that the environment was made for, before anything runs."""
+        import tensorflow as tf
+
+        tf.config.threading.set_inter_op_parallelism_threads(self.threads)
+        if not self.uses_grappler:
+            tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+        if self.limit_mebibytes is None:
+            return
+        limit = tf.config.LogicalDeviceConfiguration(memory_limit=self.limit_mebibytes)
+        for accelerator in tf.config.list_physical_devices("GPU"):
+            tf.config.set_logical_device_configuration(accelerator, [limit])
+
+    def session_config(self) -> ConfigProto:
+        """The same for a TensorFlow 1 session."""
+        from tensorflow.core.protobuf.config_pb2 import ConfigProto, OptimizerOptions
+
+        config = ConfigProto(inter_op_parallelism_threads=self.threads)
+        config.graph_options.rewrite_options.disable_meta_optimizer = not self.uses_grappler
+        if self.mode == "exact":
+            # The session's own optimizer would merge what was meant to be computed twice.
+            config.graph_options.optimizer_options.opt_level = OptimizerOptions.L0
+        return config
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Settings:
+        """The settings that `to_json` described."""
+        return cls(**plain)

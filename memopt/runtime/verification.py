@@ -1,0 +1,223 @@
+"""Runs a step and its rewritten form for real: same results, memory and time of both."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from memopt.errors import InvalidGraphError, OptionsError
+from memopt.runtime.comparison import compare_values, tolerate
+from memopt.runtime.process import step_process
+from memopt.runtime.settings import Settings
+from memopt.runtime.values import load_values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from memopt.runtime.comparison import Difference
+    from memopt.runtime.process import StepProcess
+    from memopt.runtime.program import Program
+    from memopt.runtime.replay import Measurement
+    from memopt.runtime.settings import Mode
+
+_ROUND_NS = 200_000_000
+_MOST_STEPS_PER_ROUND = 50
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Step times of both, measured in turns.
+
+    Attributes:
+        original_step_ns: Median over the rounds of the original's mean step time.
+        rewritten_step_ns: The same of the rewritten step.
+        ratio: Median over the rounds of rewritten divided by original.
+        lowest_ratio: The smallest of them.
+        highest_ratio: The largest of them.
+        rounds: How many rounds there were.
+        steps_per_round: How many steps each ran in a round.
+    """
+
+    original_step_ns: int
+    rewritten_step_ns: int
+    ratio: float
+    lowest_ratio: float
+    highest_ratio: float
+    rounds: int
+    steps_per_round: int
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What running both showed.
+
+    Attributes:
+        differences: The outputs of every step and the variables afterwards that are not the same
+            to the bit.
+        original: Memory of the original's last step.
+        rewritten: Memory of the rewritten step's last step.
+        timing: Step times of both, or `None` if they were not measured.
+        mode: How both were run, see `Settings`.
+        steps: How many steps were compared.
+        grappler_changes: What Grappler alone changes in the original; empty in exact mode.
+    """
+
+    differences: tuple[Difference, ...]
+    original: Measurement
+    rewritten: Measurement
+    timing: Timing | None
+    mode: Mode
+    steps: int
+    grappler_changes: tuple[Difference, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether every output of every step and every variable is the same to the bit."""
+        return not self.differences
+
+    @property
+    def within_tolerance(self) -> bool:
+        """Whether they are equal or, in as-is mode, no further apart than Grappler alone moves."""
+        return all(difference.tolerated for difference in self.differences)
+
+    @property
+    def time_ratio(self) -> float | None:
+        """Rewritten step time divided by the original's."""
+        return None if self.timing is None else self.timing.ratio
+
+    def to_json(self, *, timeline: bool = False) -> dict[str, Any]:
+        """Plain data, with the timelines on request."""
+        return {
+            "equal": self.equal,
+            "within_tolerance": self.within_tolerance,
+            "differences": [difference.to_json() for difference in self.differences],
+            "original": self.original.to_json(timeline=timeline),
+            "rewritten": self.rewritten.to_json(timeline=timeline),
+            "timing": None if self.timing is None else dataclasses.asdict(self.timing),
+            "mode": self.mode,
+            "steps": self.steps,
+            "grappler_changes": [change.to_json() for change in self.grappler_changes],
+        }
+
+
+@dataclass(frozen=True)
+class _Results:
+    """What a program computed: files with the outputs of each step, variables at the end."""
+
+    outputs: tuple[Path, ...]
+    variables: Mapping[str, npt.NDArray[Any]]
+
+
+def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a default
+    original: Program,
+    rewritten: Program,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    variables: Mapping[str, Any] | None = None,
+    steps: int = 3,
+    mode: Mode = "exact",
+    timing_rounds: int = 5,
+    memory_limit_bytes: int | None = None,
+    seed: int | None = None,
+) -> Verification:
+    """Run two steps in fresh processes from the same state and compare all that they compute.
+
+    Args:
+        original: The step before the rewrite, and the values that both run with.
+        rewritten: The step after it; of this program only the graph is used.
+        inputs: Values that replace the original's, by tensor name.
+        variables: Values that replace the original's, by node name.
+        steps: How many steps to run, each from where the last one left the variables.
+        mode: "exact" compares bits with everything off that may change them; "as-is" runs as
+            TensorFlow does by default and accepts what Grappler alone changes.
+        timing_rounds: How often to time both in turns; 0 for not at all.
+        memory_limit_bytes: A limit that the rewritten step has to keep. The original has none.
+        seed: What random operations without seeds draw from; `None` for the original's.
+
+    Raises:
+        OptionsError: `steps` is not positive, or a value does not fit.
+        InvalidGraphError: The two do not take and give the same, or a graph cannot be run.
+        ExecutionError: A run failed; `OutOfMemoryError` if the limit was too low.
+    """
+    if steps < 1:
+        raise OptionsError(f"at least 1 step must be run, not {steps}")
+    original = original.with_values(inputs, variables, seed)
+    _check_same_interface(original, rewritten)
+    rewritten = original.replace_graph(rewritten.item.graph_def)
+    settings = Settings(mode=mode)
+    limited = dataclasses.replace(settings, memory_limit_bytes=memory_limit_bytes)
+    with step_process(original, settings) as first, step_process(rewritten, limited) as second:
+        expected = _results(first, steps)
+        differences = _differences(expected, _results(second, steps))
+        changes = _grappler_changes(original, settings, expected)
+        return Verification(
+            differences=tuple(tolerate(differences, changes)),
+            original=first.measure(),
+            rewritten=second.measure(),
+            timing=_time(first, second, timing_rounds),
+            mode=mode,
+            steps=steps,
+            grappler_changes=tuple(changes),
+        )
+
+
+def _check_same_interface(original: Program, rewritten: Program) -> None:
+    for role in ("feed", "fetch"):
+        before, after = getattr(original.item, role), getattr(rewritten.item, role)
+        if set(before) != set(after):
+            raise InvalidGraphError(
+                f"the two steps differ in their {role}: {', '.join(before)} is not"
+                f" {', '.join(after)}"
+            )
+
+
+def _grappler_changes(
+    original: Program, settings: Settings, expected: _Results
+) -> list[Difference]:
+    """What the original computes differently when Grappler leaves it alone."""
+    if not settings.uses_grappler:
+        return []
+    without = dataclasses.replace(settings, grappler=False)
+    with step_process(original, without) as process:
+        return _differences(expected, _results(process, len(expected.outputs)))
+
+
+def _results(process: StepProcess, steps: int) -> _Results:
+    outputs = process.run(steps)
+    return _Results(outputs, process.variables())
+
+
+def _differences(expected: _Results, results: _Results) -> list[Difference]:
+    differences: list[Difference] = []
+    pairs = zip(expected.outputs, results.outputs, strict=True)
+    for step, (before, after) in enumerate(pairs):
+        differences += compare_values("output", step, load_values(before), load_values(after))
+    steps = len(expected.outputs)
+    return differences + compare_values("variable", steps, expected.variables, results.variables)
+
+
+def _time(original: StepProcess, rewritten: StepProcess, rounds: int) -> Timing | None:
+    if rounds < 1:
+        return None
+    # The first step after the recording warms up and tells how many make a round.
+    slowest_ns = max(*original.time(1), *rewritten.time(1))
+    steps = min(max(_ROUND_NS // slowest_ns, 1), _MOST_STEPS_PER_ROUND)
+    times_ns = [
+        (statistics.fmean(original.time(steps)), statistics.fmean(rewritten.time(steps)))
+        for _ in range(rounds)
+    ]
+    ratios = [after / before for before, after in times_ns]
+    return Timing(
+        original_step_ns=int(statistics.median(before for before, _ in times_ns)),
+        rewritten_step_ns=int(statistics.median(after for _, after in times_ns)),
+        ratio=statistics.median(ratios),
+        lowest_ratio=min(ratios),
+        highest_ratio=max(ratios),
+        rounds=rounds,
+        steps_per_round=steps,
+    )

@@ -1,0 +1,35 @@
+"""What every test shares: a quiet TensorFlow, and the models built once."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+
+from memopt.item import GrapplerItem
+from memopt.models import MODELS, SESSION_MODELS, TINY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# TensorFlow reads these when it is imported, which memopt does only when it needs it. oneDNN's
+# kernels would make results depend on the order of execution.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+
+
+@pytest.fixture(scope="session")
+def tiny_item() -> Callable[[str], GrapplerItem]:
+    """The item of a model's tiny training step; the same object for all tests."""
+
+    @cache
+    def build(name: str) -> GrapplerItem:
+        if name in MODELS:
+            return GrapplerItem.from_concrete_function(MODELS[name](**TINY[name]).function)
+        step = SESSION_MODELS[name](**TINY[name])
+        return GrapplerItem(step.graph_def, feed=step.feed, fetch=step.fetch)
+
+    return build
