@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,8 +19,10 @@ from memopt.options import DEFAULT_TARGET_SCOPE, Level, parse_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from memopt.result import OptimizationReport
     from memopt.runtime.verification import Verification
 
+_STANDARD_ERROR = 2
 _output = Console(soft_wrap=True)
 _progress = Console(stderr=True)
 
@@ -30,7 +34,8 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except MemoptError as error:
-            click.echo(f"memopt: {error}", err=True)
+            # TensorFlow's own messages, which some of these carry, have several lines.
+            click.echo(f"memopt: {' '.join(str(error).split())}", err=True)
             ctx.exit(1)
 
 
@@ -91,6 +96,7 @@ def optimize(
     from memopt.report import text
     from memopt.runtime.entry import verify as verify_graphs
 
+    _start_tensorflow()
     with _working(f"reading {graph}"):
         file = read_graph(graph)
     fetches, feeds = fetch or None, feed or None
@@ -113,13 +119,13 @@ def optimize(
             for line in text.verdict(verification):
                 click.echo(line, err=True)
             raise MemoptError(f"the rewritten graph computes something else; {output} not written")
+    # Before anything is written: TensorFlow may refuse the graph when it is asked for sizes.
+    report = result.report.to_json()
     write_graph(file.with_graph(result.graph_def), output)
     if as_json:
-        _print_json(result.report.to_json(), verification)
+        _print_json(report, verification)
         return
-    _output.print(text.optimization_table(result.report))
-    for line in text.remarks(result.report):
-        click.echo(line)
+    _print_report(result.report)
     if verification is not None:
         _print_verification(verification)
     click.echo(f"{result.report.nodes_before} nodes in, {result.report.nodes_after} out: {output}")
@@ -159,6 +165,7 @@ def verify(
     from memopt.io import read_arrays
     from memopt.runtime.entry import verify as verify_graphs
 
+    _start_tensorflow()
     with _working("running both"):
         verification = verify_graphs(
             original,
@@ -196,8 +203,8 @@ def passes() -> None:
 def demo(model: str, as_json: bool) -> None:
     """Rewrite a real training step, run it before and after, and compare."""
     import memopt.demo
-    from memopt.report import text
 
+    _start_tensorflow()
     with _working(f"building {model}, rewriting it, and running both"):
         outcome = memopt.demo.run(model)
     if as_json:
@@ -205,11 +212,21 @@ def demo(model: str, as_json: bool) -> None:
         return
     report = outcome.report
     click.echo(f"{model}: a training step of {report.nodes_before} nodes, real variables and data")
-    _output.print(text.optimization_table(report))
-    for line in text.remarks(report):
-        click.echo(line)
+    _print_report(report)
     click.echo(f"{report.nodes_after - report.nodes_before} nodes added")
     _print_verification(outcome.verification)
+
+
+def _start_tensorflow() -> None:
+    """Import TensorFlow without its start-up messages, which no log level keeps back."""
+    with tempfile.TemporaryFile() as messages:
+        standard_error = os.dup(_STANDARD_ERROR)
+        os.dup2(messages.fileno(), _STANDARD_ERROR)
+        try:
+            import_module("tensorflow")
+        finally:
+            os.dup2(standard_error, _STANDARD_ERROR)
+            os.close(standard_error)
 
 
 @contextmanager
@@ -225,6 +242,13 @@ def _print_json(report: dict[str, Any] | None, verification: Verification | None
         "verification": None if verification is None else verification.to_json(),
     }
     click.echo(json.dumps({key: value for key, value in result.items() if value is not None}))
+
+
+def _print_report(report: OptimizationReport) -> None:
+    from memopt.report import text
+
+    for line in (*text.optimization_lines(report), *text.remarks(report)):
+        click.echo(line)
 
 
 def _print_verification(verification: Verification) -> None:

@@ -6,7 +6,6 @@ import io
 import os
 import re
 import uuid
-import zipfile
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -30,6 +29,7 @@ SIZE_LIMIT_BYTES = (1 << 31) - 1
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_.\\/>-]*")
 _OP_NAME = re.compile(r"[A-Za-z0-9_.>]+")
+_UNSPELLABLE = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class GraphFile:
     ) -> GrapplerItem:
         """The graph with how it is used: as given, or as the file says.
 
-        A MetaGraphDef says it by its signatures and by the collection `train_op`; for a bare
-        GraphDef, Placeholders are fed and the nodes that nothing uses are fetched.
+        A MetaGraphDef says it by its signatures and by the collection `train_op`. Where nothing
+        says it, Placeholders are fed and the nodes that nothing uses are fetched.
         """
         return item_of(self.message, fetch, feed)
 
@@ -92,7 +92,8 @@ def write_graph(file: GraphFile, path: str) -> None:
     """Write a graph file, whole or not at all, with the same bytes for the same graph.
 
     Raises:
-        FileError: The graph is larger than 2 GiB, or the place cannot be written to.
+        FileError: The graph is larger or deeper than a protobuf can be, or the place cannot be
+            written to.
     """
     from google.protobuf import message as protobuf
     from google.protobuf import text_format
@@ -102,8 +103,10 @@ def write_graph(file: GraphFile, path: str) -> None:
             content = text_format.MessageToString(file.message).encode()
         else:
             content = file.message.SerializeToString(deterministic=True)
-    except (protobuf.EncodeError, ValueError) as error:
-        raise FileError(f"{path}: the graph is larger than the 2 GiB of a protobuf") from error
+    except (protobuf.Error, ValueError, RecursionError) as error:
+        raise FileError(
+            f"{path}: the graph is larger than the 2 GiB of a protobuf, or nested too deeply for it"
+        ) from error
     write_bytes(path, content)
 
 
@@ -117,10 +120,15 @@ def read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
 
     content = io.BytesIO(_read(path))
     try:
-        with np.load(content, allow_pickle=False) as arrays:
-            return dict(arrays)
-    except (ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise FileError(f"{path}: is no .npz file of plain arrays: {error}") from error
+        with np.load(content, allow_pickle=False) as members:
+            arrays: dict[str, npt.NDArray[Any]] = dict(members)
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise FileError(f"{path}: is no .npz file of plain arrays: {reason}") from error
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise FileError(f"{path}: is no .npz file of plain arrays: {name!r} is none")
+    return arrays
 
 
 def write_bytes(path: str, content: bytes) -> None:
@@ -131,6 +139,7 @@ def write_bytes(path: str, content: bytes) -> None:
     """
     import tensorflow as tf
 
+    _check_spelling(path)
     part = f"{path}.{uuid.uuid4().hex}.part"
     try:
         try:
@@ -192,7 +201,7 @@ def item_of(
         found_feed = _placeholders(graph_def) if feed is None else feed
         found_fetch = _unused_nodes(graph_def) if fetch is None else fetch
     else:
-        found_feed = _signature_tensors(message, "inputs") if feed is None else feed
+        found_feed = _feeds(message) if feed is None else feed
         found_fetch = _fetches(message) if fetch is None else fetch
     return GrapplerItem(graph_def, feed=tuple(found_feed), fetch=tuple(found_fetch))
 
@@ -260,6 +269,7 @@ def _embed_captured_constants(meta_graph: MetaGraphDef, function: ConcreteFuncti
 def _read(path: str) -> bytes:
     import tensorflow as tf
 
+    _check_spelling(path)
     gfile = tf.io.gfile
     try:
         if gfile.isdir(path):
@@ -278,6 +288,12 @@ def _read(path: str) -> bytes:
     if not content:
         raise FileError(f"{path}: is empty")
     return content
+
+
+def _check_spelling(path: str) -> None:
+    """Refuse a path that TensorFlow would cut off at a NUL, or cannot encode at all."""
+    if _UNSPELLABLE.search(path):
+        raise FileError(f"{path!r}: is no path that TensorFlow can open")
 
 
 def _message_types() -> tuple[Any, ...]:
@@ -342,13 +358,16 @@ def _signature_tensors(meta_graph: MetaGraphDef, side: str) -> list[str]:
     return _distinct(name for name in names if name)
 
 
+def _feeds(meta_graph: MetaGraphDef) -> list[str]:
+    return _signature_tensors(meta_graph, "inputs") or _placeholders(meta_graph.graph_def)
+
+
 def _fetches(meta_graph: MetaGraphDef) -> list[str]:
-    tensors = _signature_tensors(meta_graph, "outputs")
-    if TRAIN_OP_COLLECTION not in meta_graph.collection_def:
-        return tensors
-    operations = meta_graph.collection_def[TRAIN_OP_COLLECTION].node_list.value
-    found = _distinct([*tensors, *operations])
-    return found or _unused_nodes(meta_graph.graph_def)
+    found = _signature_tensors(meta_graph, "outputs")
+    # Only looking a collection up would add it to the message.
+    if TRAIN_OP_COLLECTION in meta_graph.collection_def:
+        found += meta_graph.collection_def[TRAIN_OP_COLLECTION].node_list.value
+    return _distinct(found) or _unused_nodes(meta_graph.graph_def)
 
 
 def _distinct(names: Iterable[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,10 @@ class Options:
         Raises:
             OptionsError: It asks for a level that memopt does not have.
         """
-        name = type(config).MemOptType.Name(config.memory_optimization)
+        number = config.memory_optimization
+        known = type(config).MemOptType.DESCRIPTOR.values_by_number.get(number)
+        # A later TensorFlow may have levels that this one has no name for.
+        name = str(number) if known is None else known.name
         scope = config.memory_optimizer_target_node_name_scope or DEFAULT_TARGET_SCOPE
         return cls(Level.parse(name), scope)
 
@@ -71,6 +75,7 @@ class Options:
 
 
 _BYTES = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[KMGT]i?)?B?", re.IGNORECASE)
+_MOST_BYTES = (1 << 63) - 1
 
 
 def parse_bytes(text: str) -> int:
@@ -80,9 +85,10 @@ def parse_bytes(text: str) -> int:
         OptionsError: It is no positive number of bytes.
     """
     match = _BYTES.fullmatch(text.strip())
-    unit = (match["unit"] or "").lower() if match else ""
-    base = 1024 if unit.endswith("i") else 1000
-    size = int(float(match["number"]) * base ** " kmgt".index(unit[:1] or " ")) if match else 0
-    if size < 1:
-        raise OptionsError(f"{text!r} is no number of bytes, such as 512MiB")
-    return size
+    if match is not None:
+        unit = (match["unit"] or "").lower()
+        base = 1024 if unit.endswith("i") else 1000
+        size = Decimal(match["number"]) * base ** " kmgt".index(unit[:1] or " ")
+        if 1 <= size <= _MOST_BYTES:
+            return int(size)
+    raise OptionsError(f"{text!r} is no number of bytes, such as 512MiB")

@@ -93,8 +93,9 @@ def infer_properties(item: GrapplerItem) -> dict[str, tuple[TensorProperties, ..
     try:
         with graph.as_default():
             tf.graph_util.import_graph_def(item.with_variable_handles(), name="")
-    except (ValueError, tf.errors.OpError) as error:
-        raise InvalidGraphError(f"TensorFlow cannot import the graph: {error}") from error
+    except Exception as error:  # a damaged graph raises whatever TensorFlow's layers raise
+        reason = " ".join(str(error).split())
+        raise InvalidGraphError(f"TensorFlow cannot import the graph: {reason}") from error
     return {
         operation.name: tuple(_properties(tensor) for tensor in operation.outputs)
         for operation in graph.get_operations()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.errors import RewriteError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from memopt.graph.graph import Graph, Node, NodeState, Tensor
 
@@ -63,14 +61,39 @@ class Checkpoint(NamedTuple):
     declined: int
 
 
-@dataclass
-class _OpenEdit:
-    """The edit that is being made."""
+class OpenEdit:
+    """The edit that is being made: a context manager, from `Rewriter.edit`."""
 
-    added: dict[str, None] = field(default_factory=dict)
-    removed: dict[str, None] = field(default_factory=dict)
-    changed: dict[str, None] = field(default_factory=dict)
-    touches: set[Touches] = field(default_factory=set)
+    def __init__(
+        self, rewriter: Rewriter, reason: str, releases: tuple[str, ...], holds: tuple[str, ...]
+    ) -> None:
+        self._rewriter = rewriter
+        self._start = rewriter.checkpoint()
+        self.reason = reason
+        self.releases = releases
+        self.holds = holds
+        self.added: dict[str, None] = {}
+        self.removed: dict[str, None] = {}
+        self.changed: dict[str, None] = {}
+        self.touches: set[Touches] = set()
+
+    def __enter__(self) -> None:
+        self._rewriter.open_edit(self)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._rewriter.close_edit(self, self._start, failed=kind is not None)
+
+    def record(self) -> Edit:
+        """The edit as it is reported."""
+        return Edit(
+            self.reason,
+            tuple(self.added),
+            tuple(self.removed),
+            tuple(self.changed),
+            self.releases,
+            self.holds,
+            frozenset(self.touches),
+        )
 
 
 class Rewriter:
@@ -84,7 +107,7 @@ class Rewriter:
         self._steps: list[tuple[Node, NodeState | None, bool]] = []
         self._edits: list[Edit] = []
         self._declined: list[Declined] = []
-        self._open: _OpenEdit | None = None
+        self._open: OpenEdit | None = None
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -101,11 +124,10 @@ class Rewriter:
         """Whether any edit stands."""
         return bool(self._edits)
 
-    @contextmanager
     def edit(
         self, reason: str, *, releases: Iterable[Tensor] = (), holds: Iterable[Tensor] = ()
-    ) -> Iterator[None]:
-        """Make the changes of one edit.
+    ) -> OpenEdit:
+        """Make the changes of one edit: `with rewriter.edit(reason): ...`.
 
         Args:
             reason: Why, in words, for the report.
@@ -115,32 +137,22 @@ class Rewriter:
         Raises:
             RewriteError: Another edit is open.
         """
+        released = tuple(tensor.name for tensor in releases)
+        return OpenEdit(self, reason, released, tuple(tensor.name for tensor in holds))
+
+    def open_edit(self, edit: OpenEdit) -> None:
+        """Begin an edit; `with rewriter.edit(reason)` does it."""
         if self._open is not None:
             raise RewriteError("an edit is already open")
-        released = tuple(tensor.name for tensor in releases)
-        held = tuple(tensor.name for tensor in holds)
-        start = self.checkpoint()
-        self._open = record = _OpenEdit()
-        try:
-            yield
-        except BaseException:
+        self._open = edit
+
+    def close_edit(self, edit: OpenEdit, start: Checkpoint, *, failed: bool) -> None:
+        """End an edit, and undo it if it failed; `with rewriter.edit(reason)` does it."""
+        self._open = None
+        if failed:
             self._undo(start.steps)
-            raise
-        finally:
-            self._open = None
-        if len(self._steps) == start.steps:
-            return
-        self._edits.append(
-            Edit(
-                reason=reason,
-                added=tuple(record.added),
-                removed=tuple(record.removed),
-                changed=tuple(record.changed),
-                releases=released,
-                holds=held,
-                touches=frozenset(record.touches),
-            )
-        )
+        elif len(self._steps) > start.steps:
+            self._edits.append(edit.record())
 
     def decline(self, node: Node, reason: str) -> None:
         """Record that a candidate was considered and left alone."""
@@ -243,7 +255,7 @@ class Rewriter:
             record.changed[node.name] = None
         record.touches.update(touches)
 
-    def _require_open(self) -> _OpenEdit:
+    def _require_open(self) -> OpenEdit:
         if self._open is None:
             raise RewriteError("a graph is changed inside `with rewriter.edit(reason)`")
         return self._open

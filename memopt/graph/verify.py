@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from memopt.graph.graph import Graph, Node, Tensor
-    from memopt.graph.op_types import PortTypes
+    from memopt.graph.op_types import PortTypes, Signature
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_.\\/>-]*")
 _SHOWN_OF_A_CYCLE = 6
@@ -93,12 +93,16 @@ class _Types:
     def __init__(self, graph: Graph) -> None:
         self._library = graph.library
         self._types: list[PortTypes | None] = [None] * graph.index_limit
+        self._signatures: dict[str, Signature] = {}
 
     def of(self, node: Node) -> PortTypes:
         known = self._types[node.index]
         if known is None:
-            known = op_types.port_types(node, self._library)
-            self._types[node.index] = known
+            signature = self._signatures.get(node.op)
+            if signature is None:
+                signature = op_types.require_signature(node, self._library)
+                self._signatures[node.op] = signature
+            known = self._types[node.index] = signature.port_types(node)
         return known
 
 

@@ -213,8 +213,8 @@ class GroupRewrite:
         """Make the triggers and copies, and let the targets read the copies."""
         group, nodes = self._group, self._numbering.nodes
         reason = (
-            f"{len(group.sources)} cheap operations are computed again for "
-            f"{len(group.targets)} gradient operations"
+            f"computed again instead of kept: {len(group.sources)} cheap operations; "
+            f"gradient operations that read them: {len(group.targets)}"
         )
         releases, holds = self._effect()
         with self._rewriter.edit(reason, releases=releases, holds=holds):

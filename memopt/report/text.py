@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from memopt.passes import Pass
-    from memopt.result import OptimizationReport
+    from memopt.result import OptimizationReport, PassReport
     from memopt.runtime.comparison import Difference
     from memopt.runtime.verification import Verification
 
@@ -19,30 +19,27 @@ _REASONS_SHOWN = 5
 _DIFFERENCES_SHOWN = 10
 
 
-def optimization_table(report: OptimizationReport) -> Table:
-    """What each pass did to each graph: edits, nodes, expected effect, time, and why not more."""
-    table = Table(title=f"level {report.level.value}", title_justify="left")
-    for column in ("pass", "function"):
-        table.add_column(column, overflow="fold")
-    for column in ("edits", "nodes added", "expected effect", "seconds"):
-        table.add_column(column, justify="right")
+def optimization_lines(report: OptimizationReport) -> list[str]:
+    """What each pass did to each graph: edits, nodes, expected effect and time; a line each."""
+    lines = []
     for done in report.passes:
-        if done.function and not (done.edits or done.declined or done.failure):
+        if done.function and not done.edits:
             continue
-        effects = [report.effect_bytes(edit) for edit in done.edits]
-        known = [effect for effect in effects if effect is not None]
-        expected = f"{bytes_text(sum(known), signed=True)}" if known else "-"
-        if done.function or len(known) < len(effects):
-            expected = "unknown" if not known or done.function else f"{expected} and unknown"
-        table.add_row(
-            done.name,
-            done.function or "(main)",
-            str(len(done.edits)),
-            str(sum(len(edit.added) for edit in done.edits)),
-            expected,
-            f"{done.seconds:.3f}",
+        where = f"function {done.function}" if done.function else "main graph"
+        added = sum(len(edit.added) for edit in done.edits)
+        lines.append(
+            f"{done.name}, {where}: {len(done.edits)} edits, {added} nodes added, "
+            f"expected effect {_effect_text(report, done)}, {done.seconds:.3f} s"
         )
-    return table
+    return lines
+
+
+def _effect_text(report: OptimizationReport, done: PassReport) -> str:
+    effects = [None if done.function else report.effect_bytes(edit) for edit in done.edits]
+    known = [effect for effect in effects if effect is not None]
+    unknown = len(effects) - len(known)
+    text = bytes_text(sum(known), signed=True)
+    return f"{text}, and unknown for {unknown} edits" if unknown else text
 
 
 def remarks(report: OptimizationReport) -> list[str]:
@@ -53,10 +50,7 @@ def remarks(report: OptimizationReport) -> list[str]:
         lines.append(f"left alone, {count} x: {reason}")
     unknown = list(report.properties.unknown_sizes())
     if unknown:
-        lines.append(
-            f"the sizes of {len(unknown)} tensors are not known, such as {unknown[0]}; "
-            "effects that depend on them are not counted"
-        )
+        lines.append(f"the sizes of {len(unknown)} tensors are not known, such as {unknown[0]}")
     return lines
 
 

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.errors import FileError, OptionsError
 from memopt.item import GrapplerItem, VariableSpec
-from memopt.runtime.step_graph import find_variables, needed_nodes, tensor_specs
+from memopt.runtime.step_graph import (
+    find_variables,
+    needed_nodes,
+    positive_variables,
+    tensor_specs,
+)
 from memopt.runtime.synthesis import complete_values
 from memopt.runtime.values import copy_of, load_values, save_values
 
@@ -118,6 +123,8 @@ class Program:
         step_variables = find_variables(item)
         found = {variable.name: variable.spec for variable in step_variables}
         given = _by_first_node(variables or {}, step_variables)
+        roots = positive_variables(item.graph_def)
+        positive = {v.name for v in step_variables if not roots.isdisjoint(v.nodes)}
         if initializer is not None:
             found = {name: spec for name, spec in found.items() if name in given}
         return cls(
@@ -125,7 +132,7 @@ class Program:
             inputs=complete_values(
                 "input", tensor_specs(item.graph_def, item.feed), inputs or {}, seed
             ),
-            variables=complete_values("variable", found, given, seed),
+            variables=complete_values("variable", found, given, seed, positive),
             seed=seed,
             initializer=initializer,
         )

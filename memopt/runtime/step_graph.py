@@ -25,6 +25,12 @@ _NO_SHARED_NAME = frozenset({"", "cd2c89b7-88b7-44c8-ad83-06c2a9158347"})
 """The second is the one by which TensorFlow asks for a resource of its own."""
 
 
+_ROOTS = frozenset({"Sqrt", "Rsqrt", "Log", "Log1p", "Pow"})
+_KEEPS_SIGN = frozenset(
+    {"ReadVariableOp", "Identity", "Cast", "Add", "AddV2", "Maximum", "Reshape", "Squeeze"}
+)
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """Type and shape of a tensor.
@@ -72,6 +78,32 @@ def find_variables(item: GrapplerItem) -> tuple[StepVariable, ...]:
         if node.name in needed and node.op in _REFERENCE_OPS | {_HANDLE_OP}:
             alike.setdefault(_shared_name(node), []).append(node)
     return (*captured, *(_variable_of(nodes) for nodes in alike.values()))
+
+
+def positive_variables(graph_def: GraphDef) -> set[str]:
+    """The nodes of variables whose values a root or a logarithm is taken of.
+
+    A second moment or a variance has no negative numbers; with some, a step would compute only NaN.
+    """
+    nodes = {node.name: node for node in graph_def.node}
+    pending = [
+        node_name(node.input[0])
+        for node in graph_def.node
+        if node.op in _ROOTS and node.input and not node.input[0].startswith("^")
+    ]
+    seen: set[str] = set()
+    found: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in seen or name not in nodes:
+            continue
+        seen.add(name)
+        node = nodes[name]
+        if node.op in _REFERENCE_OPS | {_HANDLE_OP, "Placeholder"}:
+            found.add(name)
+        elif node.op in _KEEPS_SIGN:
+            pending.extend(node_name(text) for text in node.input if not text.startswith("^"))
+    return found
 
 
 def needed_nodes(graph_def: GraphDef, targets: Iterable[str], stops: Iterable[str]) -> set[str]:

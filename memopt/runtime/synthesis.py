@@ -13,7 +13,7 @@ from memopt.errors import OptionsError
 from memopt.runtime.values import copy_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -26,7 +26,11 @@ _SCALE = 0.05
 
 
 def complete_values(
-    role: str, specs: Mapping[str, TensorSpec], given: Mapping[str, Any], seed: int
+    role: str,
+    specs: Mapping[str, TensorSpec],
+    given: Mapping[str, Any],
+    seed: int,
+    positive: Container[str] = frozenset(),
 ) -> Mapping[str, Array]:
     """A value for each of `specs`: the given one, or one made up from the seed and the name.
 
@@ -35,6 +39,7 @@ def complete_values(
         specs: Types and shapes by name.
         given: Values by name.
         seed: What the made-up values come from.
+        positive: Names of those that are made up without negative numbers.
 
     Raises:
         OptionsError: A given value is for nothing in `specs` or does not fit, or a value must be
@@ -46,13 +51,15 @@ def complete_values(
     values = {
         name: _fitting(role, name, spec, given[name])
         if name in given
-        else _made_up(role, name, spec, seed)
+        else _made_up(role, name, spec, seed, positive=name in positive)
         for name, spec in specs.items()
     }
     return MappingProxyType(values)
 
 
-def make_up(name: str, dtype: np.dtype[Any], shape: Sequence[int], seed: int) -> Array:
+def make_up(
+    name: str, dtype: np.dtype[Any], shape: Sequence[int], seed: int, *, positive: bool = False
+) -> Array:
     """A value that depends on the seed and the name alone.
 
     Floating-point numbers are small and normal, positive for scalars (rates, factors) and where
@@ -64,6 +71,7 @@ def make_up(name: str, dtype: np.dtype[Any], shape: Sequence[int], seed: int) ->
         dtype: The element type.
         shape: Dimensions in elements.
         seed: What distinguishes one set of values from another.
+        positive: Whether floating-point numbers must not be negative.
 
     Raises:
         OptionsError: There is nothing sensible of that type.
@@ -77,7 +85,7 @@ def make_up(name: str, dtype: np.dtype[Any], shape: Sequence[int], seed: int) ->
     if not numeric or dtype.hasobject:
         raise OptionsError(f"no value can be made up for {name} of type {dtype.name}: give one")
     normal = np.asarray(random.standard_normal(shape) * _SCALE)
-    if not shape or _POSITIVE.search(name):
+    if positive or not shape or _POSITIVE.search(name):
         normal = np.abs(normal) + _SCALE
     return normal.astype(dtype)
 
@@ -105,13 +113,13 @@ def _as_bytes(texts: Array) -> Array:
     return np.array(encoded, object).reshape(texts.shape)
 
 
-def _made_up(role: str, name: str, spec: TensorSpec, seed: int) -> Array:
+def _made_up(role: str, name: str, spec: TensorSpec, seed: int, *, positive: bool) -> Array:
     if spec.shape is None or -1 in spec.shape:
         raise OptionsError(
             f"the shape of {role} {name} is not fully known, {_spell(spec.shape)}:"
             f" give its value, {role}s={{{name!r}: array}}"
         )
-    return make_up(name, _numpy_dtype(spec), spec.shape, seed)
+    return make_up(name, _numpy_dtype(spec), spec.shape, seed, positive=positive)
 
 
 def _numpy_dtype(spec: TensorSpec) -> np.dtype[Any]:
