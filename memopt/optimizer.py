@@ -79,6 +79,7 @@ class MemoryOptimizer:
             InvalidGraphError: The graph breaks a rule, or a fetch, feed or kept node is missing.
         """
         del cluster
+        properties = Properties.of(item)
         with _collector_paused():
             graph = from_graph_def(item.graph_def)
             verify_graph(graph)
@@ -88,7 +89,7 @@ class MemoryOptimizer:
             nodes_before = len(graph)
             reports = tuple(
                 report
-                for name, body, context in _graphs(graph, item)
+                for name, body, context in _graphs(graph, item, properties)
                 for report in self._run_passes(name, body, context)
             )
             graph_def = to_graph_def(graph)
@@ -99,7 +100,7 @@ class MemoryOptimizer:
                 passes=reports,
                 nodes_before=nodes_before,
                 nodes_after=len(graph),
-                properties=Properties.of(item),
+                properties=properties,
             ),
         )
 
@@ -191,13 +192,15 @@ def _verify_edits(pass_: Pass, rewriter: Rewriter, context: Context, first: int)
     verify_references(graph, sorted(context.fetched | context.fed | context.kept), "used node")
 
 
-def _graphs(graph: Graph, item: GrapplerItem) -> Iterator[tuple[str, Graph, Context]]:
+def _graphs(
+    graph: Graph, item: GrapplerItem, properties: Properties
+) -> Iterator[tuple[str, Graph, Context]]:
     """The main graph (named "") and the bodies of the functions that it calls."""
     yield (
         "",
         graph,
         Context(
-            Properties.of(item),
+            properties,
             fed=_node_names(item.feed),
             fetched=_node_names(item.fetch),
             kept=_node_names(item.keep),
@@ -213,7 +216,7 @@ def _graphs(graph: Graph, item: GrapplerItem) -> Iterator[tuple[str, Graph, Cont
             name,
             body,
             Context(
-                Properties.unknown(),
+                properties.function(name),
                 fed=frozenset(node.name for node in body if node.op == ARGUMENT),
                 fetched=frozenset(node.name for node in body if node.op == RESULT),
                 kept=frozenset(library.control_outputs(name)),

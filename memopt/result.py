@@ -57,13 +57,18 @@ class OptimizationReport:
         """Whether anything was changed."""
         return any(report.edits for report in self.passes)
 
-    def effect_bytes(self, edit: Edit) -> int | None:
-        """Bytes to be kept more (or, negative, less) because of an edit of the main graph.
+    def effect_bytes(self, edit: Edit, function: str = "") -> int | None:
+        """Bytes to be kept more (or, negative, less) because of an edit.
 
         What the edit makes the step hold less what it releases; `None` if a size is not known.
+
+        Args:
+            edit: The edit.
+            function: The function whose body was edited, or "" for the main graph.
         """
-        held = [self.properties.size_bytes(name) for name in edit.holds]
-        released = [self.properties.size_bytes(name) for name in edit.releases]
+        properties = self.properties.function(function)
+        held = [properties.size_bytes(name) for name in edit.holds]
+        released = [properties.size_bytes(name) for name in edit.releases]
         total = 0
         for sign, sizes in ((1, held), (-1, released)):
             for size in sizes:
@@ -91,7 +96,7 @@ class OptimizationReport:
             "edits": [
                 {
                     "reason": edit.reason,
-                    "effect_bytes": None if report.function else self.effect_bytes(edit),
+                    "effect_bytes": self.effect_bytes(edit, report.function),
                     "added": list(edit.added),
                     "removed": list(edit.removed),
                     "changed": list(edit.changed),

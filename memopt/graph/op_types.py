@@ -21,6 +21,7 @@ REF_TYPE_OFFSET = 100
 PORT_LIMIT = 1 << 17
 """More ports than any op has; a larger count is a damaged file."""
 
+DT_STRING = 7
 DT_RESOURCE = 20
 DT_VARIANT = 21
 

@@ -35,7 +35,7 @@ def optimization_lines(report: OptimizationReport) -> list[str]:
 
 
 def _effect_text(report: OptimizationReport, done: PassReport) -> str:
-    effects = [None if done.function else report.effect_bytes(edit) for edit in done.edits]
+    effects = [report.effect_bytes(edit, done.function) for edit in done.edits]
     known = [effect for effect in effects if effect is not None]
     unknown = len(effects) - len(known)
     text = bytes_text(sum(known), signed=True)
