@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from memopt.costs.properties import TensorProperties
+from memopt.costs.tensor_properties import TensorProperties
 from memopt.errors import InvalidGraphError
 from memopt.graph.functiondef import ARGUMENT, RESULT, Library
 from memopt.graph.nodedef import spell_inputs, write_node_def
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
-    from memopt.costs.properties import NodeProperties
+    from memopt.costs.tensor_properties import NodeProperties
     from memopt.graph.graph import Graph
     from memopt.item import GrapplerItem
 

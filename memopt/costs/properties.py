@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
+
+from memopt.costs.inference import infer_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from memopt.costs.tensor_properties import NodeProperties, TensorProperties
     from memopt.item import GrapplerItem
-
-    NodeProperties: TypeAlias = Mapping[str, tuple["TensorProperties", ...]]
-
-
-class TensorProperties(NamedTuple):
-    """What is known of one tensor.
-
-    Attributes:
-        dtype: TensorFlow's enumeration value of the element type; references as values.
-        shape: Dimensions in elements, -1 for one that is not known; `None` if the rank is not.
-        size_bytes: Bytes of the elements; `None` when not known, never zero for not known.
-    """
-
-    dtype: int
-    shape: tuple[int, ...] | None
-    size_bytes: int | None
 
 
 class Properties:
@@ -42,8 +29,6 @@ class Properties:
     @classmethod
     def of(cls, item: GrapplerItem) -> Properties:
         """The properties of an item's graph; inferred when first asked for."""
-        from memopt.costs.inference import infer_properties
-
         return cls(cache(lambda: infer_properties(item)), "")
 
     def function(self, name: str) -> Properties:
