@@ -1,6 +1,6 @@
 # Everything that a person or CI runs. Each target sets up what it needs.
 
-PYTHON ?= python3.11
+PYTHON ?= $(firstword $(foreach version,3.11 3.12 3.13,$(shell command -v python$(version))) python3)
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed

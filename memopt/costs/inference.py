@@ -46,10 +46,17 @@ def infer_properties(item: GrapplerItem) -> dict[str, NodeProperties]:
     pending = [main]
     while pending:
         for call in _calls(pending.pop(), library):
-            if call.function not in found:
-                body = _import_body(library.graph(call.function), item.graph_def, call.arguments)
-                found[call.function] = _properties_of(body)
-                pending.append(body)
+            signature = library.op_def(call.function)
+            if signature is None or call.function in found:
+                continue
+            if len(signature.input_arg) != len(call.arguments):
+                raise InvalidGraphError(
+                    f"function {call.function!r} takes {len(signature.input_arg)} arguments, "
+                    f"a call of it gives {len(call.arguments)}"
+                )
+            body = _import_body(library.graph(call.function), item.graph_def, call.arguments)
+            found[call.function] = _properties_of(body)
+            pending.append(body)
     return found
 
 
@@ -142,8 +149,9 @@ def _import(graph_def: GraphDef, arguments: Mapping[str, _Argument]) -> tf.Graph
             read = {name for node in graph_def.node for name in node.input}
             given = {name: given[name] for name in given if name.partition(":")[0] in read}
             tf.graph_util.import_graph_def(graph_def, input_map=given, name="")
-    except (ValueError, tf.errors.OpError) as error:
-        raise InvalidGraphError(f"TensorFlow cannot import the graph: {error}") from error
+    except Exception as error:  # A broken graph raises whatever TensorFlow's layers raise.
+        reason = " ".join(str(error).split())
+        raise InvalidGraphError(f"TensorFlow cannot import the graph: {reason}") from error
     return graph
 
 

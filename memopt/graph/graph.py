@@ -313,6 +313,7 @@ class Graph:
         node._inputs = inputs
         node._controls = controls
         self._link(node)
+        self.version += 1
 
     def _require_member(self, node: Node) -> None:
         if self._by_name.get(node.name) is not node:

@@ -42,8 +42,12 @@ def write_node_def(node_def: NodeDef, node: Node, spell: Callable[[Node], list[s
     if origin is not None and node.attributes is origin.attr:
         return
     node_def.attr.clear()
-    for key, value in node.attributes.items():
-        node_def.attr[key].CopyFrom(value)
+    if isinstance(node.attributes, dict):
+        for key, value in node.attributes.items():
+            node_def.attr[key].CopyFrom(value)
+    else:
+        # Another message's attributes, shared by a copy: merged at once, without Python objects.
+        node_def.attr.MergeFrom(node.attributes)
 
 
 def spell_inputs(node: Node) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memopt.errors import RewriteError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from memopt.graph.graph import Graph, Node, NodeState, Tensor
 
@@ -176,7 +176,7 @@ class Rewriter:
         inputs: Iterable[Tensor] = (),
         control_inputs: Iterable[Node] = (),
         device: str = "",
-        attributes: dict[str, Any] | None = None,
+        attributes: Mapping[str, Any] | None = None,
     ) -> Node:
         """Append a node.
 
@@ -185,7 +185,9 @@ class Rewriter:
             RewriteError: No edit is open.
         """
         record = self._require_open()
-        node = self.graph.add_node(name, op, device=device, attributes=attributes or {})
+        node = self.graph.add_node(
+            name, op, device=device, attributes={} if attributes is None else attributes
+        )
         self._steps.append((node, None, True))
         self.graph.connect(node, tuple(inputs), dict.fromkeys(control_inputs))
         record.added[name] = None

@@ -227,7 +227,7 @@ class GroupRewrite:
                     inputs=[self._redirect(tensor) for tensor in node.inputs],
                     control_inputs=(*node.control_inputs, triggers[place]),
                     device=node.device,
-                    attributes=dict(node.attributes),
+                    attributes=node.attributes,
                 )
             for place in group.targets:
                 target = nodes[place]
