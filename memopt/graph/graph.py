@@ -55,6 +55,10 @@ _NO_NODES: dict[Node, None] = {}
 """Shared by all nodes without control edges, and never written to; most nodes have none."""
 
 
+_NO_TENSORS: dict[int, Tensor] = {}
+"""Shared likewise: most nodes have one output at most."""
+
+
 class NodeState(NamedTuple):
     """Everything about a node that an edit can change."""
 
@@ -76,8 +80,9 @@ class Node:
     __slots__ = (
         "_control_users",
         "_controls",
+        "_first",
         "_inputs",
-        "_outputs",
+        "_others",
         "attributes",
         "changed",
         "device",
@@ -117,7 +122,8 @@ class Node:
         self.changed = origin is None
         self._inputs: tuple[Tensor, ...] = ()
         self._controls: dict[Node, None] = _NO_NODES
-        self._outputs: dict[int, Tensor] = {}
+        self._first: Tensor | None = None
+        self._others: dict[int, Tensor] = _NO_TENSORS
         self._control_users: dict[Node, None] = _NO_NODES
 
     @property
@@ -138,13 +144,14 @@ class Node:
     @property
     def outputs(self) -> tuple[Tensor, ...]:
         """The output ports that have been referred to so far, by port number."""
-        return tuple(self._outputs[port] for port in sorted(self._outputs))
+        others = tuple(self._others[port] for port in sorted(self._others))
+        return others if self._first is None else (self._first, *others)
 
     @property
     def users(self) -> tuple[Node, ...]:
         """Every node that depends on this one by data or control, each once."""
         found: dict[Node, None] = {}
-        for tensor in self._outputs.values():
+        for tensor in self.outputs:
             found.update((node, None) for node, _ in tensor._uses)
         found.update(self._control_users)
         return tuple(found)
@@ -158,10 +165,15 @@ class Node:
 
     def output(self, port: int = 0) -> Tensor:
         """The tensor at an output port. The op's signature is not consulted; `verify` does that."""
-        tensor = self._outputs.get(port)
-        if tensor is None:
-            tensor = self._outputs[port] = Tensor(self, port)
-        return tensor
+        if not port:
+            if self._first is None:
+                self._first = Tensor(self, 0)
+            return self._first
+        if port not in self._others:
+            if self._others is _NO_TENSORS:
+                self._others = {}
+            self._others[port] = Tensor(self, port)
+        return self._others[port]
 
     def has_control_input(self, node: Node) -> bool:
         """Whether `node` is a control input of this node."""
@@ -308,7 +320,12 @@ class Graph:
         self._link(node)
         self.version += 1
 
-    def connect(self, node: Node, inputs: tuple[Tensor, ...], controls: dict[Node, None]) -> None:
+    def connect(
+        self,
+        node: Node,
+        inputs: tuple[Tensor, ...],
+        controls: dict[Node, None] = _NO_NODES,
+    ) -> None:
         """Give a node that was just added its edges; the loaders' short way to `set_state`."""
         node._inputs = inputs
         node._controls = controls

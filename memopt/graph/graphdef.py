@@ -29,7 +29,13 @@ def from_graph_def(graph_def: GraphDef) -> Graph:
     nodes = [add_node_def(graph, node_def) for node_def in graph_def.node]
     by_name = graph.by_name
     for node, node_def in zip(nodes, graph_def.node, strict=True):
-        graph.connect(node, *_parse_inputs(by_name, node, node_def.input))
+        names = node_def.input
+        producers = [by_name.get(name) for name in names]
+        if None in producers:
+            graph.connect(node, *_parse_inputs(by_name, node, names))
+        elif producers:
+            # By far the most nodes read first outputs and nothing else.
+            graph.connect(node, tuple([producer.output() for producer in producers if producer]))
     graph.mark_loaded()
     return graph
 

@@ -202,12 +202,14 @@ class GroupRewrite:
     def __init__(
         self, rewriter: Rewriter, numbering: Numbering, group: Group, *, all_ports: bool
     ) -> None:
+        nodes = numbering.nodes
         self._rewriter = rewriter
         self._numbering = numbering
         self._group = group
-        self._sources = frozenset(group.sources)
         self._all_ports = all_ports
-        self._copies: dict[int, Node] = {}
+        self._sources = frozenset(nodes[place] for place in group.sources)
+        self._targets = [nodes[place] for place in group.targets]
+        self._copies: dict[Node, Node] = {}
 
     def apply(self) -> None:
         """Make the triggers and copies, and let the targets read the copies."""
@@ -221,7 +223,7 @@ class GroupRewrite:
             triggers = self._add_triggers()
             for place in group.sources:
                 node = nodes[place]
-                self._copies[place] = self._rewriter.add_node(
+                self._copies[node] = self._rewriter.add_node(
                     COPY_PREFIX + node.name,
                     node.op,
                     inputs=[self._redirect(tensor) for tensor in node.inputs],
@@ -229,22 +231,21 @@ class GroupRewrite:
                     device=node.device,
                     attributes=node.attributes,
                 )
-            for place in group.targets:
-                target = nodes[place]
+            for target in self._targets:
                 self._rewriter.set_inputs(target, [self._redirect(t) for t in target.inputs])
 
     def _redirect(self, tensor: Tensor) -> Tensor:
         """The copy's tensor where there is a copy and the port is redirected."""
-        if tensor.port and not self._all_ports:
+        copy = self._copies.get(tensor.node)
+        if copy is None or (tensor.port and not self._all_ports):
             return tensor
-        copy = self._copies.get(self._numbering.place(tensor.node))
-        return tensor if copy is None else copy.output(tensor.port)
+        return copy.output(tensor.port)
 
     def _add_triggers(self) -> dict[int, Node]:
         """Chain a trigger per source (`AddRecomputeControlDependencyNodes`)."""
         nodes, component = self._numbering.nodes, self._numbering.component
         earliest_use = self._earliest_uses()
-        by_name = sorted(self._sources, key=lambda place: nodes[place].name, reverse=True)
+        by_name = sorted(self._group.sources, key=lambda place: nodes[place].name, reverse=True)
         ordered = sorted(by_name, key=lambda place: -earliest_use[place])
         waits = self._target_inputs()
         triggers: dict[int, Node] = {}
@@ -271,35 +272,36 @@ class GroupRewrite:
         earliest: dict[int, int] = {}
         for place in reversed(self._group.sources):
             uses = [component[user] for user in users[place] if user in targets]
-            uses += [earliest[user] for user in users[place] if user in self._sources]
+            uses += [earliest[user] for user in users[place] if user in earliest]
             earliest[place] = max(uses)
         return earliest
 
     def _target_inputs(self) -> list[int]:
         """What else the targets read, earliest first; inputs redirected before do not count."""
-        component = self._numbering.component
+        component, place_of = self._numbering.component, self._numbering.place
         waits: list[int] = []
-        for place in self._group.targets:
-            target = self._numbering.nodes[place]
+        for target in self._targets:
             for node in (*(tensor.node for tensor in target.inputs), *target.control_inputs):
-                source = self._numbering.place(node)
-                if source not in (-1, place) and source not in self._sources:
+                if node is target or node in self._sources:
+                    continue
+                source = place_of(node)
+                if source >= 0:
                     waits.append(source)
         return sorted(waits, key=lambda wait: -component[wait])
 
     def _effect(self) -> tuple[list[Tensor], list[Tensor]]:
         """The tensors that targets read today and will not, and those that copies read instead."""
-        nodes, place_of, sources = self._numbering.nodes, self._numbering.place, self._sources
-        read = {tensor: None for place in self._group.targets for tensor in nodes[place].inputs}
+        sources, nodes = self._sources, self._numbering.nodes
+        read = {tensor: None for target in self._targets for tensor in target.inputs}
         releases = [
             tensor
             for tensor in read
-            if place_of(tensor.node) in sources and (self._all_ports or not tensor.port)
+            if tensor.node in sources and (self._all_ports or not tensor.port)
         ]
         outside = {
             tensor: None
             for place in self._group.sources
             for tensor in nodes[place].inputs
-            if tensor not in read and place_of(tensor.node) not in sources
+            if tensor.node not in sources and tensor not in read
         }
         return releases, list(outside)
