@@ -15,7 +15,7 @@ setup: $(SETUP)  ## make the virtual environment in .venv
 $(SETUP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install -qq --editable '.[dev]'
 	touch $(SETUP)
 
 lint: $(SETUP)  ## ruff: rules and formatting

@@ -93,7 +93,7 @@ def verification_table(verification: Verification) -> Table:
 
 def verdict(verification: Verification) -> list[str]:
     """Whether both compute the same, and what differs; a line each."""
-    steps = f"{verification.steps} steps"
+    steps = "1 step" if verification.steps == 1 else f"{verification.steps} steps"
     if verification.equal:
         return [f"equal: every output of {steps} and every variable afterwards, bit for bit"]
     if verification.within_tolerance:
