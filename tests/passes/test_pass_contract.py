@@ -1,0 +1,283 @@
+"""What every pass owes, whatever it does: checked for each pass, with several options, on models.
+
+A new pass has to be given its options here.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from support.random_graphs import random_training_graph
+
+from memopt.costs.properties import Properties
+from memopt.graph.functiondef import Library
+from memopt.graph.graphdef import from_graph_def, to_graph_def
+from memopt.graph.rewriter import Rewriter, Touches
+from memopt.graph.verify import verify_graph, verify_references
+from memopt.item import GrapplerItem
+from memopt.models import MODELS, SESSION_MODELS
+from memopt.passes import PASSES, Context, Pass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
+    from memopt.graph.graph import Graph, Node, NodeState
+    from memopt.graph.rewriter import Checkpoint, Edit
+
+OPTIONS = {
+    "recomputation": (
+        "recomputation",
+        "recomputation{hints_only=true}",
+        "recomputation{target_scope=auto}",
+        "recomputation{target_scope=auto,rule=cost,all_ports=true}",
+    ),
+}
+"""The options to try each pass with; those that are last find work in every model."""
+
+SPECS = tuple(spec for pass_ in PASSES for spec in OPTIONS[pass_.name])
+FIND_WORK = tuple(OPTIONS[pass_.name][-1] for pass_ in PASSES)
+RANDOM_SEEDS = range(40)
+
+
+class Outcome(NamedTuple):
+    """One run of a pass on a fresh graph."""
+
+    graph: Graph
+    rewriter: Rewriter
+    start: Checkpoint
+    states: dict[Node, NodeState]
+    output: bytes
+
+
+def parse(spec: str) -> Pass:
+    (kind,) = (pass_ for pass_ in PASSES if pass_.name == spec.partition("{")[0])
+    return kind.parse(spec)
+
+
+def serialized(graph_def: GraphDef) -> bytes:
+    return bytes(graph_def.SerializeToString(deterministic=True))
+
+
+def context_of(item: GrapplerItem) -> Context:
+    return Context(
+        Properties.of(item),
+        fed=frozenset(name.partition(":")[0] for name in item.feed),
+        fetched=frozenset(name.partition(":")[0] for name in item.fetch),
+        kept=frozenset(item.keep),
+    )
+
+
+def run(spec: str, item: GrapplerItem, context: Context | None = None) -> Outcome:
+    graph = from_graph_def(item.graph_def)
+    states = {node: node.state for node in graph}
+    rewriter = Rewriter(graph)
+    start = rewriter.checkpoint()
+    parse(spec).run(rewriter, context_of(item) if context is None else context)
+    return Outcome(graph, rewriter, start, states, serialized(to_graph_def(graph)))
+
+
+@pytest.fixture(scope="module", params=[*MODELS, *SESSION_MODELS])
+def item(request: pytest.FixtureRequest, tiny_item: Callable[[str], GrapplerItem]) -> GrapplerItem:
+    """A model's step, in which a few inner nodes must stay as they are called."""
+    item = tiny_item(request.param)
+    kept = tuple(node.name for node in item.graph_def.node[5::50])
+    return GrapplerItem(item.graph_def, item.feed, item.fetch, kept, item.variables)
+
+
+@pytest.fixture(scope="module")
+def context(item: GrapplerItem) -> Context:
+    """One for all passes on a model: its sizes are inferred once."""
+    return context_of(item)
+
+
+@pytest.fixture(scope="module")
+def outcomes(item: GrapplerItem, context: Context) -> Callable[[str], Outcome]:
+    """One run per pass and model, for the tests that only look."""
+    return cache(lambda spec: run(spec, item, context))
+
+
+def test_every_pass_has_options_to_be_tried_with() -> None:
+    assert set(OPTIONS) == {pass_.name for pass_ in PASSES}
+    for spec in SPECS:
+        assert str(parse(spec)) == spec
+        assert str(type(parse(spec)).parse(spec)) == spec
+
+
+def test_every_pass_says_what_it_does_in_one_line() -> None:
+    for pass_ in PASSES:
+        assert pass_.__doc__
+        assert pass_.__doc__.splitlines()[0].endswith(".")
+        assert pass_.touches
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_output_is_a_valid_graph_in_which_the_caller_finds_everything(
+    spec: str, item: GrapplerItem, outcomes: Callable[[str], Outcome]
+) -> None:
+    graph = from_graph_def(type(item.graph_def).FromString(outcomes(spec).output))
+    verify_graph(graph)
+    verify_references(graph, item.fetch, "fetch")
+    verify_references(graph, item.feed, "feed")
+    verify_references(graph, item.keep, "kept node")
+    named = {name.partition(":")[0] for name in (*item.fetch, *item.feed, *item.keep)}
+    for node in item.graph_def.node:
+        if node.name in named:
+            assert graph[node.name].op == node.op
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_without_an_edit_the_output_is_the_input(
+    spec: str, item: GrapplerItem, outcomes: Callable[[str], Outcome]
+) -> None:
+    outcome = outcomes(spec)
+    assert (outcome.output == serialized(item.graph_def)) is (not outcome.rewriter.modified)
+    assert outcome.graph.changed is outcome.rewriter.modified
+
+
+@pytest.mark.parametrize("spec", FIND_WORK)
+def test_work_is_found_in_every_model(spec: str, outcomes: Callable[[str], Outcome]) -> None:
+    """The checks here are not of graphs that stay as they are."""
+    assert outcomes(spec).rewriter.modified
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_edits_are_all_that_happened_and_of_the_declared_kinds(
+    spec: str, outcomes: Callable[[str], Outcome]
+) -> None:
+    outcome = outcomes(spec)
+    edits = outcome.rewriter.edits
+    added = {name for edit in edits for name in edit.added}
+    changed = {name for edit in edits for name in edit.changed}
+    removed = {name for edit in edits for name in edit.removed}
+
+    present = {node.name: node for node in outcome.graph}
+    before = {node.name: node for node in outcome.states}
+    assert present.keys() - before.keys() == added
+    assert before.keys() - present.keys() == removed
+    different = {
+        name
+        for name, node in before.items()
+        if name in present and same(node.state) != same(outcome.states[node])
+    }
+    assert different == changed
+    touched = frozenset[Touches]().union(*(edit.touches for edit in edits))
+    assert touched <= parse(spec).touches
+    assert kinds_of_change(outcome) <= touched
+
+
+def same(state: NodeState) -> NodeState:
+    """The state without the mark that it was changed."""
+    return state._replace(changed=False)
+
+
+def kinds_of_change(outcome: Outcome) -> set[Touches]:
+    """What differs, found without the rewriter's records."""
+    fields = {
+        "op": Touches.OPS,
+        "device": Touches.DEVICES,
+        "attributes": Touches.ATTRIBUTES,
+        "inputs": Touches.DATA_EDGES,
+        "controls": Touches.CONTROL_EDGES,
+    }
+    found = set()
+    nodes = set(outcome.graph)
+    if nodes != set(outcome.states):
+        found.add(Touches.NODES)
+    for node, state in outcome.states.items():
+        if node in nodes:
+            now = node.state
+            found |= {
+                kind for name, kind in fields.items() if getattr(now, name) != getattr(state, name)
+            }
+    return found
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_edits_and_declined_candidates_speak_of_nodes_and_say_why(
+    spec: str, outcomes: Callable[[str], Outcome]
+) -> None:
+    outcome = outcomes(spec)
+    for edit in outcome.rewriter.edits:
+        assert edit.reason
+        assert edit.added or edit.changed or edit.removed
+        for name in tensors_of(edit):
+            node, _, port = name.rpartition(":")
+            assert port.isdecimal()
+            assert node in outcome.graph
+    for declined in outcome.rewriter.declined:
+        assert declined.reason
+        assert declined.node in outcome.graph
+
+
+def tensors_of(edit: Edit) -> Iterator[str]:
+    yield from edit.releases
+    yield from edit.holds
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_second_run_does_the_same_and_a_revert_gives_back_every_byte(
+    spec: str, item: GrapplerItem, context: Context, outcomes: Callable[[str], Outcome]
+) -> None:
+    first, second = outcomes(spec), run(spec, item, context)
+    assert second.output == first.output
+    assert second.rewriter.edits == first.rewriter.edits
+    assert second.rewriter.declined == first.rewriter.declined
+
+    second.rewriter.revert(second.start)
+
+    assert serialized(to_graph_def(second.graph)) == serialized(item.graph_def)
+    assert not second.rewriter.edits
+    assert not second.rewriter.declined
+    assert {node: node.state for node in second.graph} == second.states
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_output_can_be_given_to_the_pass_again(
+    spec: str, item: GrapplerItem, outcomes: Callable[[str], Outcome]
+) -> None:
+    """It may find copies to copy, but what comes out is valid and has all that there was."""
+    first = outcomes(spec)
+    graph_def = type(item.graph_def).FromString(first.output)
+    again = GrapplerItem(graph_def, item.feed, item.fetch, item.keep, item.variables)
+    second = run(spec, again)
+    verify_graph(second.graph)
+    verify_references(second.graph, (*item.fetch, *item.feed, *item.keep), "reference")
+    if not first.rewriter.modified:
+        assert second.output == first.output
+
+
+def test_bodies_of_functions_keep_the_contract_too(
+    tiny_item: Callable[[str], GrapplerItem],
+) -> None:
+    graph_def = tiny_item("lstm").graph_def
+    for spec in SPECS:
+        library = Library(graph_def.library)
+        for name in library.names():
+            body = library.graph(name)
+            rewriter = Rewriter(body)
+            results = {node.name for node in body if node.op == "_Retval"}
+            start = rewriter.checkpoint()
+            parse(spec).run(rewriter, Context(Properties.unknown(), fetched=frozenset(results)))
+            verify_graph(body)
+            rewriter.revert(start)
+        assert library.to_proto() == graph_def.library
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_random_graphs_keep_the_contract(spec: str) -> None:
+    edits = 0
+    for seed in RANDOM_SEEDS:
+        graph_def = random_training_graph(seed)
+        item = GrapplerItem(graph_def, fetch=("train",))
+        first, second = run(spec, item), run(spec, item)
+        verify_graph(first.graph)
+        assert first.output == second.output
+        assert (first.output == serialized(graph_def)) is (not first.rewriter.edits)
+        edits += len(first.rewriter.edits)
+        second.rewriter.revert(second.start)
+        assert serialized(to_graph_def(second.graph)) == serialized(graph_def)
+    assert edits
