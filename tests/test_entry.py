@@ -53,7 +53,6 @@ def arguments_of(step: TrainingStep) -> list[Any]:
     return [*step.inputs, *[None] * (len(positional) - len(step.inputs))]
 
 
-@pytest.mark.xfail(strict=True, reason="a rebuilt function forgets which arguments have defaults")
 def test_a_rewritten_step_can_be_called_without_what_has_a_default() -> None:
     step = tiny_step("lstm")
     rewritten = memopt.rewrite(step.function, target_scope="auto")

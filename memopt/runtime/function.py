@@ -70,7 +70,12 @@ def build_function(graph_def: GraphDef, like: ConcreteFunction) -> ConcreteFunct
         original.structured_outputs, graph.outputs, expand_composites=True
     )
     graph.variables = original.variables
-    return _concrete_function(graph, like.function_type, _attributes_of(like))
+    function = _concrete_function(graph, like.function_type, _attributes_of(like))
+    # A call that leaves out arguments with defaults goes by these, which `get_concrete_function`
+    # sets and `from_func_graph` does not.
+    function._arg_keywords = like._arg_keywords  # noqa: SLF001 - there is no public way
+    function._num_positional_args = like._num_positional_args  # noqa: SLF001 - likewise
+    return function
 
 
 def build_plain_function(graph_def: GraphDef, interface: Interface) -> ConcreteFunction:
