@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tensorflow.core.framework.graph_pb2 import GraphDef
-
     from memopt.models import SessionStep, TrainingStep
 
 EVERYTHING: dict[str, Any] = {"target_scope": "auto", "rule": "cost", "all_ports": True}
@@ -210,13 +208,6 @@ def test_a_wrong_rewrite_is_found_out() -> None:
     # The first step's loss comes before the update that is wrong.
     outputs = [found for found in verification.differences if found.role == "output"]
     assert {found.step for found in outputs} == {1}
-
-
-def without(graph_def: GraphDef, op: str) -> GraphDef:
-    copy = type(graph_def)()
-    copy.versions.CopyFrom(graph_def.versions)
-    copy.node.extend(node for node in graph_def.node if node.op != op)
-    return copy
 
 
 @pytest.mark.parametrize(
