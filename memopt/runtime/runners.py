@@ -135,14 +135,15 @@ class SessionRunner:
         return {name: copy_of(value) for name, value in values.items()}
 
     def _initialize(self, program: Program, found: Sequence[StepVariable]) -> None:
+        """Set all variables in one run: each run of a graph that has grown prepares all of it."""
         if program.initializer is not None:
             self._session.run(find_operation(self._graph, program.initializer, "initializer"))
-        for variable in found:
-            if variable.name not in program.variables and program.initializer is not None:
-                continue
-            place, assignment = self._assign_operation(variable)
-            value = _value_of(variable, program.variables)
-            self._session.run(assignment, {place: aligned(value)})
+            found = [variable for variable in found if variable.name in program.variables]
+        values = [aligned(_value_of(variable, program.variables)) for variable in found]
+        pairs = [self._assign_operation(variable) for variable in found]
+        places = [place for place, _ in pairs]
+        assignments = [assignment for _, assignment in pairs]
+        self._session.run(assignments, dict(zip(places, values, strict=True)))
 
     def _assign_operation(self, variable: StepVariable) -> tuple[tf.Tensor, tf.Operation]:
         import tensorflow as tf
