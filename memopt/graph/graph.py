@@ -148,6 +148,13 @@ class Node:
         return others if self._first is None else (self._first, *others)
 
     @property
+    def port_limit(self) -> int:
+        """One more than the largest output port that has been referred to so far."""
+        if self._others:
+            return max(self._others) + 1
+        return 0 if self._first is None else 1
+
+    @property
     def users(self) -> tuple[Node, ...]:
         """Every node that depends on this one by data or control, each once."""
         found: dict[Node, None] = {}
@@ -207,8 +214,9 @@ class Graph:
         self.library = library
         self.envelope = envelope
         """The message that the graph was loaded from: versions, and what memopt does not know."""
-        self.version = 0
-        """Grows with every change."""
+        self._touched: list[Node] = []
+        """The node of every change since the graph was loaded."""
+        self._first_version = 0
         self._loaded_version = -1
         self._derived: dict[Callable[[Graph], Any], tuple[int, Any]] = {}
         self._slots: list[Node | None] = []
@@ -234,6 +242,20 @@ class Graph:
         return node
 
     @property
+    def version(self) -> int:
+        """Grows with every change."""
+        return self._first_version + len(self._touched)
+
+    def touched_since(self, version: int) -> tuple[Node, ...] | None:
+        """The nodes that were changed, added or taken out since then, each once.
+
+        `None` if that is too long ago: before the graph was loaded.
+        """
+        if version < self._first_version:
+            return None
+        return tuple(dict.fromkeys(self._touched[version - self._first_version :]))
+
+    @property
     def index_limit(self) -> int:
         """One more than the largest index that any node of this graph has had."""
         return len(self._slots)
@@ -250,7 +272,8 @@ class Graph:
 
     def mark_loaded(self) -> None:
         """Declare the graph as it is now to be what its envelope describes."""
-        self._loaded_version = self.version
+        self._loaded_version = self._first_version = self.version
+        self._touched.clear()
 
     def derived(self, kind: Callable[[Graph], T]) -> T:
         """`kind(self)`, made once for each version of the graph."""
@@ -284,7 +307,7 @@ class Graph:
         node = Node(name, op, device, attributes, len(self._slots), origin)
         self._slots.append(node)
         self._by_name[name] = node
-        self.version += 1
+        self._touched.append(node)
         return node
 
     def remove_node(self, node: Node) -> None:
@@ -300,7 +323,7 @@ class Graph:
         self._unlink(node)
         self._slots[node.index] = None
         del self._by_name[node.name]
-        self.version += 1
+        self._touched.append(node)
 
     def restore_node(self, node: Node) -> None:
         """Put a removed node back at its place in the insertion order, with its input edges."""
@@ -309,7 +332,7 @@ class Graph:
         self._slots[node.index] = node
         self._by_name[node.name] = node
         self._link(node)
-        self.version += 1
+        self._touched.append(node)
 
     def set_state(self, node: Node, state: NodeState) -> None:
         """Give a node another op, device, attributes and input edges, all at once."""
@@ -318,7 +341,7 @@ class Graph:
         node.op, node.device, node.attributes, node._inputs, controls, node.changed = state
         node._controls = dict.fromkeys(controls)
         self._link(node)
-        self.version += 1
+        self._touched.append(node)
 
     def connect(
         self,
@@ -330,7 +353,7 @@ class Graph:
         node._inputs = inputs
         node._controls = controls
         self._link(node)
-        self.version += 1
+        self._touched.append(node)
 
     def _require_member(self, node: Node) -> None:
         if self._by_name.get(node.name) is not node:
