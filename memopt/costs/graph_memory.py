@@ -106,11 +106,13 @@ class GraphMemory:
         order = np.argsort(times, kind="stable")
         usage = np.cumsum(changes[order])
         ordered = times[order]
+        if not len(ordered):
+            return DeviceMemory(0, (), 0)
         # Only what stands after all that happens at one time counts.
         last = np.append(ordered[1:] != ordered[:-1], True)
         settled = usage[last]
-        best = int(np.argmax(settled)) if len(settled) else 0
-        used_bytes = int(settled[best]) if len(settled) else 0
+        best = int(np.argmax(settled))
+        used_bytes = int(settled[best])
         if used_bytes <= 0:
             return DeviceMemory(0, (), 0)
         at_ns = int(ordered[last][best])

@@ -1,205 +1,237 @@
-"""Infers shapes and types by TensorFlow's own shape functions, bodies of functions included."""
+"""All that TensorFlow knows of a graph's shapes and types, bodies of functions included."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
-from memopt.costs.tensor_properties import TensorProperties
+from memopt.costs.function_calls import (
+    CALLS,
+    HANDLES,
+    body_graph_def,
+    bypass_loops,
+    find_calls,
+    has_loops,
+    identity,
+    placeholder,
+    unused_name,
+)
+from memopt.costs.grappler_inference import PLACEHOLDERS, infer_by_grappler
+from memopt.costs.imported_graph import new_graph
+from memopt.costs.tensor_properties import known_by_either
 from memopt.errors import InvalidGraphError
-from memopt.graph.functiondef import ARGUMENT, RESULT, Library
-from memopt.graph.nodedef import spell_inputs, write_node_def
-from memopt.graph.op_types import DT_RESOURCE, DT_STRING, DT_VARIANT, REF_TYPE_OFFSET
+from memopt.graph.functiondef import Library
+from memopt.graph.op_types import NEXT_ITERATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    import tensorflow as tf
     from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-    from memopt.costs.tensor_properties import NodeProperties
-    from memopt.graph.graph import Graph
+    from memopt.costs.function_calls import Call
+    from memopt.costs.imported_graph import ImportedGraph
+    from memopt.costs.tensor_properties import NodeProperties, TensorProperties
     from memopt.item import GrapplerItem
 
-_DATA_ELSEWHERE = frozenset({DT_STRING, DT_VARIANT})
-"""Types whose elements point to memory that the shape says nothing of."""
 
-_LOOPS = frozenset({"While", "StatelessWhile"})
-_BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+class Inference(Protocol):
+    """Tells what is known of a graph and of its functions' bodies."""
+
+    def nodes(self, function: str) -> NodeProperties:
+        """What is known of a body's nodes, or for "" of the main graph's.
+
+        Empty for a function that is not there or that no call of a known kind reaches.
+
+        Raises:
+            InvalidGraphError: TensorFlow refuses the graph; the message is TensorFlow's.
+        """
 
 
-def infer_properties(item: GrapplerItem) -> dict[str, NodeProperties]:
-    """The properties of every output of every node, by function; the main graph is "".
+class FullInference:
+    """TensorFlow's shape functions with constants folded, where they help together with Grappler.
+
+    The graph is imported, so that every node has what its shape function makes of its inputs,
+    constant parts of the graph evaluated. That goes from producers to users once. Grappler's
+    inference (`GraphProperties`) also follows v1 loops until nothing changes, and tells of an input
+    what its readers need it to be; it is asked where there are such loops, queues, calls, or
+    inputs of unknown shape.
 
     Captured variables arrive as Placeholders whose shape functions know nothing; they are replaced
     by variable handles, so that reads of them, and all that follows, have shapes. Where the item
-    does not say what a captured resource holds, what depends on it stays unknown. A body is
-    inferred from the arguments of the first call that is found; a body that no call of a known kind
-    reaches is left out, and so unknown.
+    does not say what a captured resource holds, what depends on it stays unknown.
 
-    Raises:
-        InvalidGraphError: TensorFlow cannot import the graph; the message is TensorFlow's.
+    A body is inferred from the arguments of the first call that is found, all bodies when the first
+    is asked for. The values of the arguments are not used, since another call may give others.
     """
-    library = Library(item.graph_def.library)
-    main = _import(item.with_variable_handles(), {})
-    found = {"": _properties_of(main)}
-    pending = [main]
-    while pending:
-        for call in _calls(pending.pop(), library):
-            signature = library.op_def(call.function)
-            if signature is None or call.function in found:
+
+    def __init__(self, item: GrapplerItem) -> None:
+        self._item = item
+
+    def nodes(self, function: str) -> NodeProperties:
+        """See `Inference`."""
+        if not function:
+            return self._main
+        found = self._bodies.get(function, {})
+        if isinstance(found, InvalidGraphError):
+            raise found
+        return found
+
+    @cached_property
+    def _graph_def(self) -> GraphDef:
+        """The graph with what helps the shape functions; the item's own if nothing does."""
+        item = self._item
+        if not item.variables and not has_loops(item.graph_def):
+            return item.graph_def
+        graph_def = item.with_variable_handles()
+        bypass_loops(graph_def)
+        return graph_def
+
+    @cached_property
+    def _imported(self) -> ImportedGraph:
+        graph = new_graph()
+        graph.add(self._graph_def)
+        return graph
+
+    @cached_property
+    def _main(self) -> NodeProperties:
+        nodes = self._graph_def.node
+        more = (lambda: self._by_grappler) if _grappler_may_know_more(self._graph_def) else None
+        return _ImportedNodes(self._imported, "", nodes, more)
+
+    @cached_property
+    def _by_grappler(self) -> NodeProperties:
+        try:
+            return infer_by_grappler(self._graph_def)
+        except InvalidGraphError:  # Then what the import knows has to do.
+            return {}
+
+    @cached_property
+    def _bodies(self) -> dict[str, NodeProperties | InvalidGraphError]:
+        """The bodies that calls reach, in the order of discovery."""
+        graph_def = self._graph_def
+        library = Library(graph_def.library)
+        scope = _unused_scope(graph_def)
+        found: dict[str, NodeProperties | InvalidGraphError] = {}
+        pending = [(call, "") for call in find_calls(graph_def.node, library)]
+        for call, caller in pending:
+            if call.function in found:
                 continue
-            if len(signature.input_arg) != len(call.arguments):
-                raise InvalidGraphError(
-                    f"function {call.function!r} takes {len(signature.input_arg)} arguments, "
-                    f"a call of it gives {len(call.arguments)}"
-                )
-            body = _import_body(library.graph(call.function), item.graph_def, call.arguments)
-            found[call.function] = _properties_of(body)
-            pending.append(body)
-    return found
+            try:
+                prefix = f"{scope}{len(found)}/"
+                body = self._add_body(call, caller, prefix, library)
+            except InvalidGraphError as error:
+                found[call.function] = error
+                continue
+            found[call.function] = _ImportedNodes(self._imported, prefix, body.node)
+            pending += [(inner, prefix) for inner in find_calls(body.node, library)]
+        return found
 
-
-class _Call(NamedTuple):
-    """A call of a function, and what is known of its arguments."""
-
-    function: str
-    arguments: Sequence[_Argument]
-
-
-class _Argument(NamedTuple):
-    """An argument: the caller's tensor, and a shape that holds for every call."""
-
-    tensor: tf.Tensor
-    shape: tf.TensorShape
-
-
-def _calls(graph: tf.Graph, library: Library) -> Iterator[_Call]:
-    """The calls in a graph whose arguments correspond to those of the functions."""
-    for operation in graph.get_operations():
-        inputs = operation.inputs
-        if operation.type in _LOOPS:
-            # What comes out has the shape that holds in every turn.
-            shapes = [output.shape for output in operation.outputs]
-            arguments = [_Argument(*pair) for pair in zip(inputs, shapes, strict=True)]
-            names = [operation.get_attr("cond").name, operation.get_attr("body").name]
-        elif operation.type in _BRANCHES:
-            arguments = [_Argument(tensor, tensor.shape) for tensor in inputs[1:]]
-            names = _branches(operation)
-        elif operation.type in _CALLS or library.op_def(operation.type) is not None:
-            arguments = [_Argument(tensor, tensor.shape) for tensor in inputs]
-            is_call = operation.type in _CALLS
-            names = [operation.get_attr("f").name if is_call else operation.type]
-        else:
-            continue
-        yield from (_Call(name, arguments) for name in names)
-
-
-def _branches(operation: tf.Operation) -> list[str]:
-    if "Case" in operation.type:
-        return [branch.name for branch in operation.get_attr("branches")]
-    return [operation.get_attr(name).name for name in ("then_branch", "else_branch")]
-
-
-def _import_body(body: Graph, main: GraphDef, arguments: Sequence[_Argument]) -> tf.Graph:
-    from tensorflow.core.framework import graph_pb2
-
-    graph_def: GraphDef = graph_pb2.GraphDef()
-    graph_def.versions.CopyFrom(main.versions)
-    graph_def.library.CopyFrom(main.library)
-    named: dict[str, _Argument] = {}
-    for node in body:
-        if node.op == ARGUMENT:
-            named[node.name] = arguments[node.attributes["index"].i]
-        elif node.op != RESULT:
-            node_def = graph_def.node.add()
-            write_node_def(node_def, node, spell_inputs)
-            # A body spells its inputs in its own way; in a graph they have ports. That a node waits
-            # for an argument says nothing of shapes.
-            del node_def.input[:]
-            node_def.input.extend(
-                name for name in spell_inputs(node) if not _waits_for_argument(body, name)
+    def _add_body(self, call: Call, caller: str, prefix: str, library: Library) -> GraphDef:
+        """Import a body beside its caller, its arguments as much known as in the call."""
+        signature = library.op_def(call.function)
+        names = [argument.name for argument in signature.input_arg] if signature else []
+        if len(names) != len(call.arguments):
+            raise InvalidGraphError(
+                f"function {call.function!r} takes {len(names)} arguments, "
+                f"a call of it gives {len(call.arguments)}"
             )
-    return _import(graph_def, named)
+        graph = library.graph(call.function)
+        outside = unused_name(graph.by_name, "given")
+        given: dict[str, str] = {}
+        stand_ins = []
+        for number, (name, argument) in enumerate(zip(names, call.arguments, strict=True)):
+            tensor = self._tensor(caller + argument.lasting)
+            if tensor.dtype in HANDLES:
+                # What is behind it comes along; a placeholder would not know.
+                given[f"{outside}:{number}"] = caller + argument.tensor
+                stand_ins.append(identity(name, tensor.dtype, f"{outside}:{number}"))
+            else:
+                stand_ins.append(placeholder(name, tensor))
+        body = body_graph_def(graph, stand_ins, self._graph_def.versions)
+        bypass_loops(body)
+        self._imported.add(body, prefix.removesuffix("/"), given)
+        return body
+
+    def _tensor(self, name: str) -> TensorProperties:
+        node, _, port = name.rpartition(":")
+        outputs = self._imported.outputs(node) or ()
+        if int(port) >= len(outputs):
+            raise InvalidGraphError(f"a call reads {name!r}, which does not exist")
+        return outputs[int(port)]
 
 
-def _waits_for_argument(body: Graph, name: str) -> bool:
-    return name.startswith("^") and body[name[1:]].op == ARGUMENT
+class _ImportedNodes(Mapping[str, "tuple[TensorProperties, ...]"]):
+    """What an imported graph knows of nodes; each read when it is asked for.
 
-
-def _import(graph_def: GraphDef, arguments: Mapping[str, _Argument]) -> tf.Graph:
-    """The graph with placeholders for arguments, as much known of them as of the arguments.
-
-    The message is changed on the way.
+    Args:
+        graph: The graph.
+        prefix: Before the nodes' names.
+        nodes: The nodes.
+        more: Gives what is known beside, asked for where the graph does not know a shape.
     """
-    import tensorflow as tf
-    from tensorflow.python.ops import handle_data_util
 
-    _bypass_loops(graph_def)
-    graph = tf.Graph()
-    try:
-        with graph.as_default():
-            given = {}
-            for name, argument in arguments.items():
-                placeholder = tf.compat.v1.placeholder(
-                    argument.tensor.dtype.base_dtype, argument.shape, name=name
-                )
-                handle_data_util.copy_handle_data(argument.tensor, placeholder)
-                given[f"{name}:0"] = placeholder
-            read = {name for node in graph_def.node for name in node.input}
-            given = {name: given[name] for name in given if name.partition(":")[0] in read}
-            tf.graph_util.import_graph_def(graph_def, input_map=given, name="")
-    except Exception as error:  # A broken graph raises whatever TensorFlow's layers raise.
-        reason = " ".join(str(error).split())
-        raise InvalidGraphError(f"TensorFlow cannot import the graph: {reason}") from error
-    return graph
+    def __init__(
+        self,
+        graph: ImportedGraph,
+        prefix: str,
+        nodes: Sequence[NodeDef],
+        more: Callable[[], NodeProperties] | None = None,
+    ) -> None:
+        self._graph = graph
+        self._prefix = prefix
+        self._nodes = nodes
+        self._more = more
 
+    def __getitem__(self, node: str) -> tuple[TensorProperties, ...]:
+        outputs = self._graph.outputs(self._prefix + node)
+        if outputs is None:
+            raise KeyError(node)
+        if self._more is None or all(tensor.is_known for tensor in outputs):
+            return outputs
+        others = self._more().get(node, ())
+        if len(others) != len(outputs):
+            return outputs
+        return tuple(map(known_by_either, outputs, others))
 
-def _bypass_loops(graph_def: GraphDef) -> None:
-    """Let readers of a handle or tensor list that comes out of a loop read what went in.
+    def __iter__(self) -> Iterator[str]:
+        return (node.name for node in self._nodes)
 
-    A loop keeps which variable a handle means and what the elements of a list are, but TensorFlow's
-    shape function of a loop does not say so. For shapes alone, the way around it is as good.
-    """
-    entered: dict[str, str] = {}
-    for node in graph_def.node:
-        if node.op in _LOOPS:
-            for port, dtype in enumerate(node.attr["T"].list.type):
-                if dtype in (DT_RESOURCE, DT_VARIANT):
-                    entered[f"{node.name}:{port}" if port else node.name] = node.input[port]
-    if not entered:
-        return
-    for node in graph_def.node:
-        for slot, name in enumerate(node.input):
-            source = name
-            for _ in entered:  # Loops in a row; a graph may be broken, so not for ever.
-                source = entered.get(source, source)
-            if source != name:
-                node.input[slot] = source
+    def __len__(self) -> int:
+        return len(self._nodes)
 
 
-def _properties_of(graph: tf.Graph) -> NodeProperties:
-    return {
-        operation.name: tuple(_properties(tensor) for tensor in operation.outputs)
-        for operation in graph.get_operations()
-    }
+def _grappler_may_know_more(graph_def: GraphDef) -> bool:
+    """Whether there is what Grappler's inference follows and an import does not always."""
+    functions = {function.signature.name for function in graph_def.library.function}
+    followed = NEXT_ITERATIONS | CALLS | functions
+    return any(
+        node.op in followed
+        or "Dequeue" in node.op
+        or (node.op in PLACEHOLDERS and not _is_declared(node))
+        for node in graph_def.node
+    )
 
 
-def _properties(tensor: tf.Tensor) -> TensorProperties:
-    dtype = int(tensor.dtype.as_datatype_enum) % REF_TYPE_OFFSET
-    rank = tensor.shape.rank
-    if rank is None:
-        return TensorProperties(dtype, None, 0 if dtype == DT_RESOURCE else None)
-    shape = tuple(-1 if size is None else int(size) for size in tensor.shape)
-    return TensorProperties(dtype, shape, _size_bytes(dtype, shape, tensor.dtype.size))
+def _is_declared(placeholder: NodeDef) -> bool:
+    """Whether a Placeholder has a whole shape."""
+    shape = placeholder.attr["shape"].shape if "shape" in placeholder.attr else None
+    return shape is not None and not shape.unknown_rank and all(d.size >= 0 for d in shape.dim)
 
 
-def _size_bytes(dtype: int, shape: tuple[int, ...], element_bytes: int) -> int | None:
-    if dtype == DT_RESOURCE:
-        return 0  # A handle; the variable behind it is no tensor of the graph.
-    if -1 in shape or dtype in _DATA_ELSEWHERE:
-        return None
-    elements = 1
-    for size in shape:
-        elements *= size
-    return elements * element_bytes
+def _unused_scope(graph_def: GraphDef) -> str:
+    """What no node's name starts with."""
+    scope = "body"
+    while any(node.name.startswith(scope) for node in graph_def.node):
+        scope += "_"
+    return scope
+
+
+class NothingKnown:
+    """Of a graph that nobody may look at."""
+
+    def nodes(self, function: str) -> NodeProperties:
+        """See `Inference`."""
+        del function
+        return {}
