@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from memopt.analysis import MemoryAnalysis, analyze
+from memopt.cluster import Device, VirtualCluster
 from memopt.errors import (
     ExecutionError,
     FileError,
@@ -17,7 +19,7 @@ from memopt.io import save
 from memopt.item import GrapplerItem, VariableSpec
 from memopt.optimizer import MemoryOptimizer, optimize
 from memopt.options import Level, Options
-from memopt.result import OptimizationReport, OptimizationResult, PassReport
+from memopt.result import GraphReport, OptimizationReport, OptimizationResult, PassReport
 
 if TYPE_CHECKING:
     from memopt.runtime.entry import rewrite, verify
@@ -26,12 +28,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Device",
     "ExecutionError",
     "FileError",
+    "GraphReport",
     "GrapplerItem",
     "InvalidGraphError",
     "Level",
     "MemoptError",
+    "MemoryAnalysis",
     "MemoryOptimizer",
     "OptimizationReport",
     "OptimizationResult",
@@ -43,6 +48,8 @@ __all__ = [
     "RewriteError",
     "VariableSpec",
     "Verification",
+    "VirtualCluster",
+    "analyze",
     "optimize",
     "rewrite",
     "save",

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from memopt.errors import MemoptError
+from memopt.cluster import VirtualCluster
+from memopt.costs.ready_nodes import MANAGERS
+from memopt.errors import MemoptError, OptionsError
 from memopt.options import DEFAULT_TARGET_SCOPE, Level, parse_bytes
 
 if TYPE_CHECKING:
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
     from memopt.runtime.verification import Verification
 
 _STANDARD_ERROR = 2
-_output = Console(soft_wrap=True)
+_PIPE_WIDTH = 200
+# What is no terminal has no width, and cutting numbers off would spoil what a program reads.
+_output = Console(soft_wrap=True, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 _progress = Console(stderr=True)
 
 
@@ -48,15 +52,61 @@ def main() -> None:
     os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 
 
+@contextmanager
+def _usage(option: str) -> Iterator[None]:
+    """Turn what is wrong with the value of an option into wrong usage: exit status 2."""
+    try:
+        yield
+    except OptionsError as error:
+        raise click.BadParameter(str(error), param_hint=f"'{option}'") from error
+
+
+def _as_cluster(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> VirtualCluster | None:
+    del context, parameter
+    with _usage("--device"):
+        return VirtualCluster(values) if values else None
+
+
+def _as_bytes(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    del context
+    with _usage(parameter.opts[0]):
+        return None if value is None else parse_bytes(value)
+
+
+_DEVICES = click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    callback=_as_cluster,
+    help='A device, such as "GPU:0=GPU:16GiB"; this machine\'s if none is given.',
+)
+_COSTS = click.option(
+    "--costs",
+    default="grappler",
+    show_default=True,
+    help='Times of operations: "grappler", "native", a table (.json) or a profile (RunMetadata).',
+)
+
+
 @main.command()
 @click.argument("graph")
 @click.option("-o", "--output", required=True, help="Where the rewritten graph goes.")
 @click.option(
     "--level",
     type=click.Choice([level.value for level in Level], case_sensitive=False),
-    default=Level.RECOMPUTATION_HEURISTICS.value,
+    default=Level.HEURISTICS.value,
     show_default=True,
     help="How much is done.",
+)
+@_DEVICES
+@_COSTS
+@click.option(
+    "--pass",
+    "pass_options",
+    multiple=True,
+    help='Options of a pass, such as "swapping{improved=true}"; `memopt passes` lists them.',
 )
 @click.option(
     "--target-scope",
@@ -72,6 +122,11 @@ def main() -> None:
     help="How operations that are cheap to recompute are told.",
 )
 @click.option("--all-ports", is_flag=True, help="Recompute for readers of every output port.")
+@click.option(
+    "--as-grappler",
+    is_flag=True,
+    help="Do exactly what Grappler does; its sums may differ in their last bits.",
+)
 @click.option("--fetch", multiple=True, help="A tensor or operation that the caller asks for.")
 @click.option("--feed", multiple=True, help="A tensor that the caller gives.")
 @click.option("--keep", multiple=True, help="A further node that must stay as it is called.")
@@ -81,9 +136,13 @@ def optimize(
     graph: str,
     output: str,
     level: str,
+    devices: VirtualCluster | None,
+    costs: str,
+    pass_options: tuple[str, ...],
     target_scope: str,
     rule: str,
     all_ports: bool,
+    as_grappler: bool,
     fetch: tuple[str, ...],
     feed: tuple[str, ...],
     keep: tuple[str, ...],
@@ -92,10 +151,13 @@ def optimize(
 ) -> None:
     """Rewrite GRAPH, a GraphDef or MetaGraphDef file, so that a step needs less memory."""
     from memopt.io import read_graph, write_graph
+    from memopt.optimizer import MemoryOptimizer
     from memopt.optimizer import optimize as optimize_graph
     from memopt.report import text
     from memopt.runtime.entry import verify as verify_graphs
 
+    with _usage("--pass"):
+        MemoryOptimizer(level, pass_options=pass_options)
     _start_tensorflow()
     with _working(f"reading {graph}"):
         file = read_graph(graph)
@@ -104,13 +166,18 @@ def optimize(
         result = optimize_graph(
             file.message,
             level=level,
+            devices=devices,
+            costs=costs,
+            pass_options=pass_options,
             target_scope=target_scope,
             rule=rule,
             all_ports=all_ports,
+            as_grappler=as_grappler,
             fetch=fetches,
             feed=feeds,
             keep=keep,
         )
+        result.report.properties.require()
     verification = None
     if verifies:
         with _working("running both"):
@@ -119,11 +186,9 @@ def optimize(
             for line in text.verdict(verification):
                 click.echo(line, err=True)
             raise MemoptError(f"the rewritten graph computes something else; {output} not written")
-    # Before anything is written: TensorFlow may refuse the graph when it is asked for sizes.
-    report = result.report.to_json()
     write_graph(file.with_graph(result.graph_def), output)
     if as_json:
-        _print_json(report, verification)
+        _print_json(result.report.to_json(), verification)
         return
     _print_report(result.report)
     if verification is not None:
@@ -137,7 +202,12 @@ def optimize(
 @click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option("--mode", type=click.Choice(["exact", "as-is"]), default="exact", show_default=True)
 @click.option("--rounds", type=click.IntRange(min=0), default=5, show_default=True, help="Timings.")
-@click.option("--memory-limit", help='What the rewritten step may use, such as "512MiB".')
+@click.option(
+    "--memory-limit",
+    "memory_limit_bytes",
+    callback=_as_bytes,
+    help='What the rewritten step may use, such as "512MiB".',
+)
 @click.option("--inputs", help="An .npz file with values of what is fed, by tensor name.")
 @click.option("--variables", help="An .npz file with values of variables, by node name.")
 @click.option("--seed", type=int, default=0, show_default=True, help="For values made up.")
@@ -150,7 +220,7 @@ def verify(
     steps: int,
     mode: Any,
     rounds: int,
-    memory_limit: str | None,
+    memory_limit_bytes: int | None,
     inputs: str | None,
     variables: str | None,
     seed: int,
@@ -175,7 +245,7 @@ def verify(
             steps=steps,
             mode=mode,
             timing_rounds=rounds,
-            memory_limit_bytes=None if memory_limit is None else parse_bytes(memory_limit),
+            memory_limit_bytes=memory_limit_bytes,
             seed=seed,
             fetch=fetch or None,
             feed=feed or None,
@@ -186,6 +256,54 @@ def verify(
         _print_verification(verification)
     if not verification.within_tolerance:
         sys.exit(1)
+
+
+@main.command()
+@click.argument("graph")
+@_DEVICES
+@_COSTS
+@click.option("--top", type=click.IntRange(min=0), default=15, show_default=True, help="Tensors.")
+@click.option("--ready-nodes", type=click.Choice(MANAGERS), default=MANAGERS[0], show_default=True)
+@click.option("--transfer-times", is_flag=True, help="Let transfers take the time of the links.")
+@click.option("--fetch", multiple=True, help="A tensor or operation that the caller asks for.")
+@click.option("--feed", multiple=True, help="A tensor that the caller gives.")
+@click.option("--step-stats", help="Where the timeline goes, as a RunMetadata message.")
+@click.option("--json", "as_json", is_flag=True, help="Print the analysis as JSON.")
+def analyze(
+    graph: str,
+    devices: VirtualCluster | None,
+    costs: str,
+    top: int,
+    ready_nodes: str,
+    transfer_times: bool,
+    fetch: tuple[str, ...],
+    feed: tuple[str, ...],
+    step_stats: str | None,
+    as_json: bool,
+) -> None:
+    """Simulate one step of GRAPH and print where the memory of each device goes."""
+    from memopt.analysis import analyze as analyze_graph
+    from memopt.costs.virtual_scheduler import SchedulerOptions
+    from memopt.io import write_bytes
+    from memopt.report import memory
+
+    _start_tensorflow()
+    with _working(f"simulating {graph}"):
+        analysis = analyze_graph(
+            graph,
+            devices=devices,
+            costs=costs,
+            scheduler=SchedulerOptions(ready_nodes=ready_nodes, transfer_times=transfer_times),
+            fetch=fetch or None,
+            feed=feed or None,
+        )
+    if step_stats is not None:
+        write_bytes(step_stats, analysis.run_metadata().SerializeToString(deterministic=True))
+    if as_json:
+        click.echo(json.dumps(analysis.to_json()))
+        return
+    for part in memory.analysis_parts(analysis, top):
+        _output.print(part)
 
 
 @main.command()
@@ -247,7 +365,11 @@ def _print_json(report: dict[str, Any] | None, verification: Verification | None
 def _print_report(report: OptimizationReport) -> None:
     from memopt.report import text
 
-    for line in (*text.optimization_lines(report), *text.remarks(report)):
+    for line in (
+        *text.optimization_lines(report),
+        *text.iteration_lines(report),
+        *text.remarks(report),
+    ):
         click.echo(line)
 
 

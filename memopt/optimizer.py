@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
+from memopt.cluster import VirtualCluster
+from memopt.costs.choice import GRAPPLER, choose_costs
 from memopt.costs.properties import Properties
-from memopt.errors import MemoptError, PassError
+from memopt.costs.simulated_memory import SimulatedMemory
+from memopt.costs.virtual_scheduler import SchedulerOptions, VirtualScheduler
+from memopt.costs.wiring import Request
+from memopt.errors import OptionsError
 from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT, RESULT, Library
 from memopt.graph.graphdef import from_graph_def, to_graph_def
-from memopt.graph.rewriter import Rewriter
 from memopt.graph.verify import verify_graph, verify_references
 from memopt.io import as_item
 from memopt.options import DEFAULT_TARGET_SCOPE, Level
-from memopt.passes import Context, Pass, Recomputation
-from memopt.result import OptimizationReport, OptimizationResult, PassReport
+from memopt.passes import (
+    AddnScheduling,
+    Context,
+    Pass,
+    Recomputation,
+    RelaxAllocator,
+    Swapping,
+)
+from memopt.pipeline import Pipeline
+from memopt.result import OptimizationReport, OptimizationResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from memopt.cluster import Device
+    from memopt.costs.cost_model import CostModel
     from memopt.graph.graph import Graph
     from memopt.io import GraphSource
     from memopt.item import GrapplerItem
+    from memopt.options import Options
 
 
 @dataclass(frozen=True)
@@ -42,83 +58,134 @@ class MemoryOptimizer:
             `memory_optimizer_target_node_name_scope` in RewriterConfig; "auto" finds them.
         rule: How operations that are cheap to recompute are told: "list" (Grappler's) or "cost".
         all_ports: Recompute for readers of every output port, not only of the first.
+        pass_options: Options of passes as `str(pass_)` prints them, such as
+            "swapping{improved=true}"; they replace what the level sets.
+        costs: How long operations take in the simulation; see `choose_costs`.
+        scheduler: How the simulation counts.
+        as_grappler: Do exactly what Grappler does: know no more shapes than it infers, and
+            accumulate sums in variables, though then the order of additions, and with it the last
+            bits of the results, depends on timing. Otherwise results keep their bits.
+        deadline_ms: Milliseconds after which no further pass starts; 0 for no deadline.
     """
 
-    level: str = Level.RECOMPUTATION_HEURISTICS
+    level: str = Level.HEURISTICS
     target_scope: str = DEFAULT_TARGET_SCOPE
     rule: str = "list"
     all_ports: bool = False
+    pass_options: tuple[str, ...] = ()
+    costs: CostModel | str = GRAPPLER
+    scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
+    as_grappler: bool = False
+    deadline_ms: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "level", Level.parse(self.level))
+        if self.as_grappler and Level.parse(self.level).improves:
+            raise OptionsError(f"level {self.level} is none of Grappler's; do not ask for both")
         # Options are checked where they are used: in the passes' own constructors.
-        self.passes()
+        self.pipeline()
+
+    @classmethod
+    def from_options(cls, options: Options) -> MemoryOptimizer:
+        """The optimizer that a RewriterConfig's options describe."""
+        return cls(options.level, options.target_scope, deadline_ms=options.deadline_ms)
+
+    def pipeline(self) -> Pipeline:
+        """The passes of this level, in order.
+
+        Raises:
+            OptionsError: `pass_options` names a pass that the level does not run, or an option
+                that it does not have.
+        """
+        level = Level.parse(self.level)
+        once: list[Pass] = []
+        repeated: list[Pass] = []
+        if level.relaxes:
+            once.append(RelaxAllocator())
+        if level.recomputes or level.recomputes_by_hint:
+            once.append(
+                Recomputation(
+                    target_scope=self.target_scope or DEFAULT_TARGET_SCOPE,
+                    hints_only=not level.recomputes,
+                    rule=self.rule,
+                    all_ports=self.all_ports,
+                )
+            )
+        if level.schedules:
+            repeated.append(AddnScheduling(running_sums=not self.as_grappler))
+        if level.swaps or level.swaps_by_hint:
+            repeated.append(Swapping(heuristics=level.swaps, improved=level.improves))
+        chosen = {pass_.name: pass_ for pass_ in (*once, *repeated)}
+        for spec in self.pass_options:
+            name = spec.partition("{")[0]
+            if name not in chosen:
+                names = ", ".join(chosen) or "none"
+                raise OptionsError(
+                    f"level {level} does not run the pass {name!r}; it runs: {names}"
+                )
+            chosen[name] = chosen[name].with_options(spec)
+        return Pipeline(
+            tuple(chosen[pass_.name] for pass_ in once),
+            tuple(chosen[pass_.name] for pass_ in repeated),
+        )
 
     def passes(self) -> tuple[Pass, ...]:
         """The passes of this level, in order."""
-        if self.level == Level.NO_MEM_OPT:
-            return ()
-        return (
-            Recomputation(
-                target_scope=self.target_scope or DEFAULT_TARGET_SCOPE,
-                hints_only=self.level == Level.MANUAL,
-                rule=self.rule,
-                all_ports=self.all_ports,
-            ),
-        )
+        pipeline = self.pipeline()
+        return (*pipeline.once, *pipeline.repeated)
 
-    def optimize(self, cluster: None, item: GrapplerItem) -> OptimizationResult:
+    def optimize(self, cluster: VirtualCluster | None, item: GrapplerItem) -> OptimizationResult:
         """Rewrite an item's graph.
 
         Args:
-            cluster: The devices, for levels that simulate them. The levels of this version need
-                none: give `None`.
+            cluster: The devices that the step runs on. Without, the passes that look at a
+                simulation do not run.
             item: The graph and its use. It is not changed.
 
         Raises:
-            InvalidGraphError: The graph breaks a rule, or a fetch, feed or kept node is missing.
+            InvalidGraphError: The graph breaks a rule, or a fetch, feed or kept node is missing; or
+                shapes do not fit, and a pass of the level goes by them.
         """
-        del cluster
-        properties = Properties.of(item)
+        deadline_s = time.monotonic() + self.deadline_ms / 1000 if self.deadline_ms else math.inf
+        pipeline = self.pipeline()
+        simulators = _Simulators(cluster, choose_costs(self.costs, item), self.scheduler)
+        infer = Properties.as_in_grappler if self.as_grappler else Properties.of
+        properties = infer(item)
         with _collector_paused():
             graph = from_graph_def(item.graph_def)
-            verify_graph(graph)
-            verify_references(graph, item.fetch, "fetch")
-            verify_references(graph, item.feed, "feed")
-            verify_references(graph, item.keep, "kept node")
+            _verify(graph, item)
+            if cluster is not None and pipeline.repeated:
+                properties.require()
             nodes_before = len(graph)
-            reports = tuple(
-                report
-                for name, body, context in _graphs(graph, item, properties)
-                for report in self._run_passes(name, body, context)
+            graphs = tuple(
+                pipeline.run(name, body, context, deadline_s)
+                for name, body, context in _graphs(graph, item, properties, simulators)
             )
             graph_def = to_graph_def(graph)
         return OptimizationResult(
             graph_def=graph_def,
             report=OptimizationReport(
                 level=Level.parse(self.level),
-                passes=reports,
+                graphs=graphs,
                 nodes_before=nodes_before,
                 nodes_after=len(graph),
                 properties=properties,
             ),
         )
 
-    def _run_passes(self, name: str, graph: Graph, context: Context) -> Iterator[PassReport]:
-        rewriter = Rewriter(graph)
-        done: list[str] = []
-        for pass_ in self.passes():
-            yield _run_pass(pass_, rewriter, context, name, done)
-            done.append(str(pass_))
-
 
 def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, by keyword
     graph: GraphSource,
     *,
-    level: str = Level.RECOMPUTATION_HEURISTICS,
+    level: str = Level.HEURISTICS,
+    devices: VirtualCluster | Iterable[Device | str] | None = None,
     target_scope: str = DEFAULT_TARGET_SCOPE,
     rule: str = "list",
     all_ports: bool = False,
+    pass_options: Sequence[str] = (),
+    costs: CostModel | str = GRAPPLER,
+    as_grappler: bool = False,
+    deadline_ms: int = 0,
     fetch: Sequence[str] | None = None,
     feed: Sequence[str] | None = None,
     keep: Sequence[str] = (),
@@ -128,9 +195,15 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
     Args:
         graph: A GraphDef, MetaGraphDef, ConcreteFunction, path of a graph file, or GrapplerItem.
         level: How much is done; see `Level`.
+        devices: What the step runs on: a cluster, or devices or their descriptions
+            ("GPU:0=GPU:16GiB"). Without, this machine's, as TensorFlow lists them.
         target_scope: The name scope of gradient operations; "auto" finds them by structure.
         rule: How operations that are cheap to recompute are told: "list" (Grappler's) or "cost".
         all_ports: Recompute for readers of every output port, not only of the first.
+        pass_options: Options of passes, such as "swapping{improved=true}".
+        costs: How long operations take in the simulation; see `choose_costs`.
+        as_grappler: Do exactly what Grappler does, though its sums may differ in their last bits.
+        deadline_ms: Milliseconds after which no further pass starts; 0 for no deadline.
         fetch: Tensors and operations that the caller asks for; found out if not given.
         feed: Tensors that the caller gives; found out if not given.
         keep: Further nodes that must stay as they are called.
@@ -140,70 +213,66 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
         InvalidGraphError: The graph breaks a rule, or a named node is missing.
         OptionsError: An option is not valid.
     """
-    optimizer = MemoryOptimizer(level, target_scope, rule, all_ports)
-    item = as_item(graph, fetch, feed)
-    return optimizer.optimize(None, replace(item, keep=(*item.keep, *keep)))
-
-
-def _run_pass(
-    pass_: Pass, rewriter: Rewriter, context: Context, function: str, done: list[str]
-) -> PassReport:
-    """Run one pass; undo it if it fails or leaves a graph that does not verify."""
-    start = rewriter.checkpoint()
-    started = time.perf_counter()
-    failure = ""
-    try:
-        pass_.run(rewriter, context)
-        _verify_edits(pass_, rewriter, context, start.edits)
-    except MemoptError as error:
-        rewriter.revert(start)
-        before = f" after {', '.join(done)}" if done else ""
-        failure = f"{pass_}{before}: {error}"
-    return PassReport(
-        name=str(pass_),
-        function=function,
-        edits=rewriter.edits[start.edits :],
-        declined=rewriter.declined[start.declined :],
-        seconds=time.perf_counter() - started,
-        failure=failure,
+    optimizer = MemoryOptimizer(
+        level,
+        target_scope,
+        rule,
+        all_ports,
+        pass_options=tuple(pass_options),
+        costs=costs,
+        as_grappler=as_grappler,
+        deadline_ms=deadline_ms,
     )
+    cluster = None
+    if optimizer.pipeline().repeated:
+        cluster = VirtualCluster.of(devices)
+    item = as_item(graph, fetch, feed)
+    return optimizer.optimize(cluster, replace(item, keep=(*item.keep, *keep)))
 
 
-def _verify_edits(pass_: Pass, rewriter: Rewriter, context: Context, first: int) -> None:
-    """Check what a pass changed, and what it promised to leave alone.
+class _Simulators(NamedTuple):
+    """How the graphs of one optimization are simulated, if they are."""
 
-    Raises:
-        PassError: An edit is of a kind that the pass does not declare.
-        InvalidGraphError: The graph breaks a rule.
-    """
-    edits = rewriter.edits[first:]
-    if not edits:
-        return
-    graph = rewriter.graph
-    touched: dict[str, None] = {}
-    for edit in edits:
-        undeclared = edit.touches - pass_.touches
-        if undeclared:
-            kinds = ", ".join(sorted(kind.name.lower() for kind in undeclared))
-            raise PassError(f"an edit changed {kinds}, which the pass does not declare")
-        touched.update(dict.fromkeys((*edit.added, *edit.changed)))
-    present = (graph.find(name) for name in touched)
-    verify_graph(graph, [node for node in present if node is not None])
-    verify_references(graph, sorted(context.fetched | context.fed | context.kept), "used node")
+    cluster: VirtualCluster | None
+    costs: CostModel
+    options: SchedulerOptions
+
+    def of(
+        self, graph: Graph, properties: Properties, fetched: Iterable[str], fed: frozenset[str]
+    ) -> SimulatedMemory | None:
+        """The simulation of a graph; `None` without devices or fetches."""
+        request = Request(tuple(dict.fromkeys(fetched)), fed)
+        if self.cluster is None or not request.fetched:
+            return None
+        scheduler = VirtualScheduler(self.cluster, self.costs, properties, self.options)
+        return SimulatedMemory(graph, scheduler, request)
+
+
+def _verify(graph: Graph, item: GrapplerItem) -> None:
+    """Verify the main graph, what the item says of it, and the functions that it calls."""
+    verify_graph(graph)
+    verify_references(graph, item.fetch, "fetch")
+    verify_references(graph, item.feed, "feed")
+    verify_references(graph, item.keep, "kept node")
+    if isinstance(graph.library, Library):
+        for name in _called(graph, graph.library):
+            verify_graph(graph.library.graph(name))
 
 
 def _graphs(
-    graph: Graph, item: GrapplerItem, properties: Properties
+    graph: Graph, item: GrapplerItem, properties: Properties, simulators: _Simulators
 ) -> Iterator[tuple[str, Graph, Context]]:
     """The main graph (named "") and the bodies of the functions that it calls."""
+    fed, fetched = _node_names(item.feed), _node_names(item.fetch)
     yield (
         "",
         graph,
         Context(
             properties,
-            fed=_node_names(item.feed),
-            fetched=_node_names(item.fetch),
-            kept=_node_names(item.keep),
+            fed=frozenset(fed),
+            fetched=frozenset(fetched),
+            kept=frozenset(_node_names(item.keep)),
+            simulated=simulators.of(graph, properties, fetched, frozenset(fed)),
         ),
     )
     library = graph.library
@@ -211,15 +280,19 @@ def _graphs(
         return
     for name in _called(graph, library):
         body = library.graph(name)
-        verify_graph(body)
+        known = properties.function(name)
+        results = [node.name for node in body if node.op == RESULT]
+        kept = library.control_outputs(name)
         yield (
             name,
             body,
             Context(
-                properties.function(name),
+                known,
                 fed=frozenset(node.name for node in body if node.op == ARGUMENT),
-                fetched=frozenset(node.name for node in body if node.op == RESULT),
-                kept=frozenset(library.control_outputs(name)),
+                fetched=frozenset(results),
+                kept=frozenset(kept),
+                # What is given to a function is made before it starts, so nothing is fed.
+                simulated=simulators.of(body, known, (*results, *kept), frozenset()),
             ),
         )
 
@@ -239,8 +312,8 @@ def _called(graph: Graph, library: Library) -> list[str]:
     return list(found)
 
 
-def _node_names(references: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(name.partition(":")[0] for name in references)
+def _node_names(references: tuple[str, ...]) -> list[str]:
+    return [name.partition(":")[0] for name in references]
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from memopt.errors import OptionsError
 
 if TYPE_CHECKING:
+    from tensorflow.core.protobuf.config_pb2 import ConfigProto
     from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 DEFAULT_TARGET_SCOPE = "gradients/"
@@ -18,11 +19,23 @@ DEFAULT_TARGET_SCOPE = "gradients/"
 
 
 class Level(StrEnum):
-    """How much is done; the values of RewriterConfig's MemOptType that memopt has."""
+    """How much is done; the values of RewriterConfig's MemOptType, and one of memopt's own.
 
+    The properties say which steps a level takes, as `MemoryOptimizer::Optimize` in Grappler's
+    memory_optimizer.cc.
+
+    IMPROVED_HEURISTICS takes the steps of HEURISTICS, but swaps in a better way than Grappler; see
+    `Swapping.improved`.
+    """
+
+    DEFAULT_MEM_OPT = "default_mem_opt"
     NO_MEM_OPT = "no_mem_opt"
     MANUAL = "manual"
+    HEURISTICS = "heuristics"
+    SWAPPING_HEURISTICS = "swapping_heuristics"
     RECOMPUTATION_HEURISTICS = "recomputation_heuristics"
+    SCHEDULING_HEURISTICS = "scheduling_heuristics"
+    IMPROVED_HEURISTICS = "improved_heuristics"
 
     @classmethod
     def parse(cls, text: str) -> Level:
@@ -37,6 +50,45 @@ class Level(StrEnum):
             known = ", ".join(level.value for level in cls)
             raise OptionsError(f"there is no level {text!r}; the levels: {known}") from None
 
+    @property
+    def relaxes(self) -> bool:
+        """Whether assignments are marked that may take over the buffer they are given."""
+        return self is not Level.NO_MEM_OPT
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether what is cheap is computed again for gradients."""
+        return self in (*_WHOLE, Level.RECOMPUTATION_HEURISTICS)
+
+    @property
+    def recomputes_by_hint(self) -> bool:
+        """Whether what carries `_recompute_hint` is computed again for gradients."""
+        return self.recomputes or self is Level.MANUAL
+
+    @property
+    def schedules(self) -> bool:
+        """Whether sums of many tensors are accumulated where memory is short."""
+        return self in (*_WHOLE, Level.DEFAULT_MEM_OPT, Level.SCHEDULING_HEURISTICS)
+
+    @property
+    def swaps(self) -> bool:
+        """Whether tensors are swapped out to the host where memory is short."""
+        return self in (*_WHOLE, Level.DEFAULT_MEM_OPT, Level.SWAPPING_HEURISTICS)
+
+    @property
+    def swaps_by_hint(self) -> bool:
+        """Whether inputs that `_swap_to_host` names are swapped out, memory short or not."""
+        return self.swaps or self is Level.MANUAL
+
+    @property
+    def improves(self) -> bool:
+        """Whether it goes beyond Grappler; TensorFlow does not know such a level."""
+        return self is Level.IMPROVED_HEURISTICS
+
+
+_WHOLE = (Level.HEURISTICS, Level.IMPROVED_HEURISTICS)
+"""The levels that take every step."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -44,15 +96,27 @@ class Options:
 
     Attributes:
         level: How much is done.
-        target_scope: The name scope of gradient operations; "auto" finds them by structure.
+        target_scope: The name scope of gradient operations; "auto" finds them by structure, and ""
+            means Grappler's own.
+        deadline_ms: Milliseconds after which no further step is begun; 0 for no limit.
     """
 
-    level: Level = Level.RECOMPUTATION_HEURISTICS
+    level: Level = Level.HEURISTICS
     target_scope: str = DEFAULT_TARGET_SCOPE
+    deadline_ms: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "target_scope", self.target_scope or DEFAULT_TARGET_SCOPE)
+        if self.deadline_ms < 0:
+            raise OptionsError(f"a deadline is after 0 ms or more, not {self.deadline_ms}")
 
     @classmethod
     def from_rewriter_config(cls, config: RewriterConfig) -> Options:
         """The options that a RewriterConfig sets.
+
+        As in TensorFlow 2.21 (`DeadlineMicroSeconds` in meta_optimizer.cc) a timeout that is not
+        set, or negative, is none. Which optimizers run at all (`optimizers`,
+        `disable_meta_optimizer`) is another question.
 
         Raises:
             OptionsError: It asks for a level that memopt does not have.
@@ -61,17 +125,70 @@ class Options:
         known = type(config).MemOptType.DESCRIPTOR.values_by_number.get(number)
         # A later TensorFlow may have levels that this one has no name for.
         name = str(number) if known is None else known.name
-        scope = config.memory_optimizer_target_node_name_scope or DEFAULT_TARGET_SCOPE
-        return cls(Level.parse(name), scope)
+        return cls(
+            Level.parse(name),
+            config.memory_optimizer_target_node_name_scope,
+            max(0, config.meta_optimizer_timeout_ms),
+        )
+
+    @classmethod
+    def from_config_proto(cls, config: ConfigProto, xla_flags: str = "") -> Options:
+        """The options that a session's configuration sets.
+
+        Where XLA compiles by itself, DEFAULT_MEM_OPT is NO_MEM_OPT (`MemoryOptimizerEnabled` in
+        meta_optimizer.cc); a level that is asked for by name stays.
+
+        Args:
+            config: The configuration.
+            xla_flags: The environment variable TF_XLA_FLAGS, whose `--tf_xla_auto_jit` comes before
+                what the configuration says.
+
+        Raises:
+            OptionsError: It asks for a level that memopt does not have.
+        """
+        options = cls.from_rewriter_config(config.graph_options.rewrite_options)
+        jit_level = config.graph_options.optimizer_options.global_jit_level
+        if options.level is Level.DEFAULT_MEM_OPT and _compiles_all(jit_level, xla_flags):
+            return replace(options, level=Level.NO_MEM_OPT)
+        return options
 
     def to_rewriter_config(self) -> RewriterConfig:
-        """A RewriterConfig that asks TensorFlow's own optimizer for the same."""
+        """A RewriterConfig that asks TensorFlow's own optimizer for the same.
+
+        Raises:
+            OptionsError: TensorFlow does not have the level.
+        """
+        if self.level.improves:
+            raise OptionsError(f"TensorFlow has no level {self.level.value!r}; it is memopt's own")
         from tensorflow.core.protobuf import rewriter_config_pb2
 
         config: RewriterConfig = rewriter_config_pb2.RewriterConfig()
         config.memory_optimization = config.MemOptType.Value(self.level.name)
         config.memory_optimizer_target_node_name_scope = self.target_scope
+        config.meta_optimizer_timeout_ms = self.deadline_ms
         return config
+
+
+_AUTO_JIT = re.compile(
+    r"--tf_xla_auto_jit=(?:(?P<both>[+-]?[0-9]+)|single-gpu\((?P<single>[+-]?[0-9]+)\)|fusible)"
+)
+
+
+def _compiles_all(jit_level: int, xla_flags: str) -> bool:
+    """Whether XLA compiles every graph, of one GPU and of several (`IsXlaGlobalJitOn`).
+
+    Levels are GlobalJitLevel's: -1 for off, 0 for what is usual, which is off, 1 and 2 for on.
+    """
+    single = several = 0
+    for flag in xla_flags.split():
+        match = _AUTO_JIT.fullmatch(flag)
+        if match is None:
+            continue
+        if match["single"]:
+            single = int(match["single"])
+        else:
+            single = several = int(match["both"] or 1)
+    return min(single or jit_level, several or jit_level) >= 1
 
 
 _BYTES = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[KMGT]i?)?B?", re.IGNORECASE)

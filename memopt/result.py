@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
     from memopt.costs.properties import Properties
@@ -24,6 +26,9 @@ class PassReport:
         declined: What was considered and left alone, in order.
         seconds: Time taken, verification included.
         failure: Why the pass was undone, or "" if it stands.
+        iteration: The iteration that it was part of; 0 for a pass that is not repeated.
+        peak_before_bytes: Each device's simulated peak before; empty without devices.
+        peak_after_bytes: Each device's simulated peak after.
     """
 
     name: str
@@ -32,6 +37,28 @@ class PassReport:
     declined: tuple[Declined, ...]
     seconds: float
     failure: str = ""
+    iteration: int = 0
+    peak_before_bytes: Mapping[str, int] = field(default_factory=dict)
+    peak_after_bytes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GraphReport:
+    """What an optimization did to one graph.
+
+    Attributes:
+        function: The function whose body it was, or "" for the main graph.
+        passes: What each pass did, in order.
+        iterations: How often the repeated passes ran.
+        stopped: Why they did not run again.
+        simulations: How many simulations it took.
+    """
+
+    function: str
+    passes: tuple[PassReport, ...]
+    iterations: int
+    stopped: str
+    simulations: int
 
 
 @dataclass(frozen=True)
@@ -40,17 +67,48 @@ class OptimizationReport:
 
     Attributes:
         level: The level that was asked for.
-        passes: What each pass did to each graph, in order.
+        graphs: What was done to the main graph, which comes first, and to each function's body.
         nodes_before: Nodes of the main graph before.
         nodes_after: Nodes of the main graph after.
         properties: Sizes of the original graph's tensors, inferred when first asked for.
     """
 
     level: Level
-    passes: tuple[PassReport, ...]
+    graphs: tuple[GraphReport, ...]
     nodes_before: int
     nodes_after: int
     properties: Properties = field(repr=False, compare=False)
+
+    @property
+    def passes(self) -> tuple[PassReport, ...]:
+        """What each pass did to each graph, in order."""
+        return tuple(report for graph in self.graphs for report in graph.passes)
+
+    def named(self, name: str) -> tuple[PassReport, ...]:
+        """What the pass of a name, without options, did to each graph, in order."""
+        return tuple(report for report in self.passes if report.name.partition("{")[0] == name)
+
+    @property
+    def iterations(self) -> int:
+        """How often the repeated passes ran over the main graph."""
+        return self.graphs[0].iterations
+
+    @property
+    def stopped(self) -> str:
+        """Why they did not run again."""
+        return self.graphs[0].stopped
+
+    @property
+    def peak_before_bytes(self) -> Mapping[str, int]:
+        """Each device's simulated peak before, main graph; empty without devices."""
+        known = [report.peak_before_bytes for report in self.graphs[0].passes]
+        return next((peaks for peaks in known if peaks), {})
+
+    @property
+    def peak_after_bytes(self) -> Mapping[str, int]:
+        """Each device's simulated peak after, main graph; empty without devices."""
+        known = [report.peak_after_bytes for report in reversed(self.graphs[0].passes)]
+        return next((peaks for peaks in known if peaks), {})
 
     @property
     def modified(self) -> bool:
@@ -78,12 +136,20 @@ class OptimizationReport:
         return total
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain data, with the expected effect of each edit in bytes."""
+        """The report as plain data, with the expected effect of each edit in bytes.
+
+        `sizes_failure` says why no size is known at all, where TensorFlow refuses the graph.
+        """
         return {
             "level": self.level.value,
             "nodes_before": self.nodes_before,
             "nodes_after": self.nodes_after,
             "unknown_sizes": list(self.properties.unknown_sizes()),
+            "sizes_failure": self.properties.failure,
+            "iterations": self.iterations,
+            "stopped": self.stopped,
+            "peak_before_bytes": dict(self.peak_before_bytes),
+            "peak_after_bytes": dict(self.peak_after_bytes),
             "passes": [self._pass_to_json(report) for report in self.passes],
         }
 
@@ -93,6 +159,9 @@ class OptimizationReport:
             "function": report.function,
             "seconds": report.seconds,
             "failure": report.failure,
+            "iteration": report.iteration,
+            "peak_before_bytes": dict(report.peak_before_bytes),
+            "peak_after_bytes": dict(report.peak_after_bytes),
             "edits": [
                 {
                     "reason": edit.reason,

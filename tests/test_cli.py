@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from support.bad_inputs import (
     NAMES,
     SHAPES_THAT_DO_NOT_FIT,
@@ -21,6 +16,7 @@ from support.bad_inputs import (
     bad_graph_files,
     graph_def_of,
 )
+from support.commands import assert_one_line, run, run_installed
 from support.steps import tiny_step
 
 import memopt
@@ -33,55 +29,13 @@ from memopt.passes import PASSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from memopt.item import GrapplerItem
 
-COMMANDS = ("optimize", "verify", "passes", "demo")
+COMMANDS = ("optimize", "analyze", "verify", "passes", "demo")
 EVERYTHING = ("--target-scope", "auto", "--rule", "cost", "--all-ports")
 ESCAPE = "\x1b"
-
-
-class Ended(NamedTuple):
-    """How a command ended."""
-
-    status: int
-    output: str
-    errors: str
-
-
-def run(*arguments: object) -> Ended:
-    """Run the command in this process, which has started TensorFlow already."""
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return Ended(result.exit_code, result.stdout, result.stderr)
-
-
-def run_installed(*arguments: object) -> Ended:
-    """Run the installed command in a process of its own, with pipes for a terminal."""
-    command = shutil.which("memopt", path=str(Path(sys.executable).parent))
-    assert command is not None
-    environment = {
-        key: value
-        for key, value in os.environ.items()
-        if key not in ("TF_CPP_MIN_LOG_LEVEL", "ABSL_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS")
-    }
-    done = subprocess.run(
-        [command, *map(str, arguments)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return Ended(done.returncode, done.stdout, done.stderr)
-
-
-def assert_one_line(ended: Ended, message: str = "") -> None:
-    assert ended.status == 1
-    assert ended.errors.startswith("memopt: ")
-    assert ended.errors.count("\n") == 1
-    assert ended.errors.endswith("\n")
-    assert re.search(message, ended.errors)
-    assert ended.output == ""
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +103,8 @@ def test_a_graph_goes_from_file_to_file(
     file = read_graph(str(after))
     assert file == GraphFile(message, is_text).with_graph(result.graph_def)
     report = result.report
-    assert ended.output.startswith("recomputation, main graph: ")
+    assert ended.output.startswith("relax-allocator, main graph: ")
+    assert "\nrecomputation, main graph: " in ended.output
     assert ended.output.endswith(
         f"{report.nodes_before} nodes in, {report.nodes_after} out: {after}\n"
     )
@@ -176,22 +131,27 @@ def test_json_is_the_report(tmp_path: Path, step_file: Path) -> None:
         for done in report["passes"]:
             assert done.pop("seconds") > 0
     assert plain["report"] == expected
-    assert expected["passes"][0]["name"] == (
-        "recomputation{target_scope=auto,rule=cost,all_ports=true}"
-    )
-    assert expected["passes"][0]["edits"]
+    relaxed, recomputed, *repeated = expected["passes"]
+    assert relaxed["name"] == "relax-allocator"
+    assert recomputed["name"] == "recomputation{target_scope=auto,rule=cost,all_ports=true}"
+    assert recomputed["edits"]
+    assert [done["name"] for done in repeated] == ["addn-scheduling{running_sums=true}", "swapping"]
 
 
 @pytest.mark.parametrize(
-    ("level", "name"),
-    [("manual", "recomputation{hints_only=true}"), ("Recomputation_Heuristics", "recomputation")],
+    ("level", "names"),
+    [
+        ("manual", ["recomputation{hints_only=true}", "swapping{heuristics=false}"]),
+        ("Recomputation_Heuristics", ["recomputation"]),
+        ("SWAPPING_heuristics", ["swapping"]),
+    ],
 )
 def test_the_level_is_taken_in_any_case(
-    level: str, name: str, tmp_path: Path, graph_file: Path
+    level: str, names: list[str], tmp_path: Path, graph_file: Path
 ) -> None:
     ended = run("optimize", graph_file, "-o", tmp_path / "out.pb", "--level", level, "--json")
-    (done,) = json.loads(ended.output)["report"]["passes"]
-    assert done["name"] == name
+    done = json.loads(ended.output)["report"]["passes"]
+    assert [report["name"] for report in done] == ["relax-allocator", *names]
 
 
 def test_at_no_level_the_file_is_copied(tmp_path: Path, graph_file: Path) -> None:
@@ -317,7 +277,6 @@ def test_different_graphs_end_with_status_1_and_what_differs(
         (("STEP", "STEP", "--inputs", "STEP"), r"step\.pb: is no \.npz file of plain arrays"),
         (("STEP", "STEP", "--inputs", "VALUES"), "z:0, which is no input"),
         (("STEP", "STEP", "--variables", "VALUES"), "z:0, which is no variable"),
-        (("STEP", "STEP", "--memory-limit", "much"), "'much' is no number of bytes"),
         (("STEP", "STEP", "--fetch", "nowhere:0"), "nowhere"),
     ],
 )
@@ -407,10 +366,17 @@ def test_the_version_is_the_packages() -> None:
         ("optimize", "graph.pb", "-o", "out.pb", "--level", "most"),
         ("optimize", "graph.pb", "-o", "out.pb", "--rule", "guess"),
         ("optimize", "graph.pb", "-o", "out.pb", "--fast"),
+        ("optimize", "graph.pb", "-o", "out.pb", "--device", "GPU"),
+        ("optimize", "graph.pb", "-o", "out.pb", "--pass", "compress"),
+        ("optimize", "graph.pb", "-o", "out.pb", "--pass", "swapping{ops=mail}"),
+        ("analyze",),
+        ("analyze", "graph.pb", "--device", "GPU:0=GPU:much"),
+        ("analyze", "graph.pb", "--top", "-1"),
         ("verify", "graph.pb"),
         ("verify", "a.pb", "b.pb", "--steps", "0"),
         ("verify", "a.pb", "b.pb", "--rounds", "-1"),
         ("verify", "a.pb", "b.pb", "--mode", "loose"),
+        ("verify", "a.pb", "b.pb", "--memory-limit", "much"),
         ("passes", "more"),
     ],
     ids=" ".join,
@@ -436,7 +402,7 @@ def test_in_a_pipe_the_installed_command_says_only_what_it_did(
     assert ended.errors == ""
     assert ESCAPE not in ended.output
     assert "\r" not in ended.output
-    assert ended.output.splitlines()[0].startswith("recomputation, main graph: ")
+    assert ended.output.startswith("relax-allocator, main graph: ")
     assert path.read_bytes() == serialized(optimize(str(graph_file)).graph_def)
 
 

@@ -30,7 +30,8 @@ LAYERS = (
     ("costs",),
     ("sequencing",),
     ("passes",),
-    ("result",),
+    ("result", "analysis"),
+    ("pipeline",),
     ("optimizer",),
     ("runtime", "report", "plugin"),
     ("models",),
@@ -47,7 +48,7 @@ LEAVES = {"errors": set[str](), "planning": {"errors"}, "models": {"errors"}}
 
 SERIALIZERS = {
     f"memopt.graph.{name}"
-    for name in "graphdef functiondef nodedef attributes text op_types verify".split()
+    for name in "graphdef functiondef nodedef attributes text op_types kernels verify".split()
 }
 """Of the graph only these know protobuf and TensorFlow, inside functions or for types."""
 

@@ -9,19 +9,30 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from support.bad_inputs import SHAPES_THAT_DO_NOT_FIT, graph_def_of
 from support.native import differences, normalize_native, optimize_native
+from support.native_simulation import GPU
 
+from memopt.cluster import Device, VirtualCluster
 from memopt.errors import InvalidGraphError, OptionsError, PassError
 from memopt.graph.rewriter import Touches
 from memopt.io import read_graph, save
 from memopt.item import GrapplerItem
 from memopt.optimizer import MemoryOptimizer, optimize
-from memopt.options import Level
-from memopt.passes import Context, Pass, Recomputation
+from memopt.options import Level, Options
+from memopt.passes import (
+    AddnScheduling,
+    Context,
+    Pass,
+    Recomputation,
+    RelaxAllocator,
+    Swapping,
+)
+from memopt.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +41,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
     from memopt.graph.rewriter import Rewriter
+    from memopt.result import OptimizationReport, PassReport
 
 
 def serialized(graph_def: GraphDef) -> bytes:
@@ -54,19 +66,32 @@ def item_of(text: str, **fields: Any) -> GrapplerItem:
     return GrapplerItem(graph_def_of(text), **fields)
 
 
+def recomputed(report: OptimizationReport) -> PassReport:
+    """What the recomputation did to the main graph."""
+    (done,) = (
+        done
+        for done in report.passes
+        if done.name.startswith("recomputation") and not done.function
+    )
+    return done
+
+
 def test_a_result_says_what_was_done() -> None:
     item = item_of(STEP, feed=("x:0", "w:0"), fetch=("gradients/relu",))
     result = MemoryOptimizer().optimize(None, item)
 
     report = result.report
-    assert report.level is Level.RECOMPUTATION_HEURISTICS
+    assert report.level is Level.HEURISTICS
     assert (report.nodes_before, report.nodes_after) == (7, 9)
     assert len(result.graph_def.node) == 9
     assert report.modified
-    (done,) = report.passes
+    relaxed, done = report.passes
+    assert (relaxed.name, relaxed.function, relaxed.failure) == ("relax-allocator", "", "")
+    assert relaxed.edits == ()
     assert (done.name, done.function, done.failure) == ("recomputation", "", "")
     assert done.declined == ()
     assert done.seconds > 0
+    assert done.iteration == 0
     (edit,) = done.edits
     assert edit.added == ("RecomputeTrigger/relu", "Recomputed/relu")
     assert edit.changed == ("gradients/relu",)
@@ -79,7 +104,7 @@ def test_a_result_says_what_was_done() -> None:
 def test_an_effect_is_what_is_held_less_what_is_released() -> None:
     """Here the product is held instead of the relu of the same size; below a constant instead."""
     result = optimize(graph_def_of(STEP))
-    (edit,) = result.report.passes[0].edits
+    (edit,) = recomputed(result.report).edits
     assert result.report.effect_bytes(edit) == 0
 
     cheaper = STEP + (
@@ -90,7 +115,7 @@ def test_an_effect_is_what_is_held_less_what_is_released() -> None:
         "gradients/wide = Mul(gradients/early, wide) {T=double}\n"
     )
     report = optimize(graph_def_of(cheaper)).report
-    effects = {edit.releases: report.effect_bytes(edit) for edit in report.passes[0].edits}
+    effects = {edit.releases: report.effect_bytes(edit) for edit in recomputed(report).edits}
     # Of `wide` and the `narrow` that it is made of nothing is kept, but `x` longer.
     assert effects == {
         ("relu:0",): 0,
@@ -100,24 +125,45 @@ def test_an_effect_is_what_is_held_less_what_is_released() -> None:
 
 def test_an_effect_of_an_unknown_size_is_not_known() -> None:
     result = optimize(graph_def_of(STEP.replace("[8,4]", "[?,4]")))
-    (edit,) = result.report.passes[0].edits
+    (edit,) = recomputed(result.report).edits
     assert result.report.effect_bytes(edit) is None
 
 
 def test_the_report_is_plain_data() -> None:
-    report = optimize(graph_def_of(STEP)).report
+    report = optimize(graph_def_of(STEP), devices=["GPU:0=GPU"]).report
     plain = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert plain == report.to_json()
-    (done,) = plain.pop("passes")
+    relaxed, done, added, swapped = plain.pop("passes")
+    # On so fast a device all that the seven nodes make is there within the same microsecond, and
+    # then the recomputed relu as well.
+    before, after = plain.pop("peak_before_bytes"), plain.pop("peak_after_bytes")
+    assert before == {GPU: 8 * 4 * 4 + 4 * 16 * 4 + 5 * PRODUCT_BYTES}
+    assert after == {GPU: before[GPU] + PRODUCT_BYTES}
     assert plain == {
-        "level": "recomputation_heuristics",
+        "level": "heuristics",
         "nodes_before": 7,
         "nodes_after": 9,
         "unknown_sizes": [],
+        "sizes_failure": "",
+        "iterations": 1,
+        "stopped": "nothing was left to change",
     }
+    assert [one["name"].partition("{")[0] for one in (relaxed, added, swapped)] == [
+        *("relax-allocator", "addn-scheduling", "swapping")
+    ]
+    assert [one["iteration"] for one in (relaxed, done, added, swapped)] == [0, 0, 1, 1]
+    assert relaxed["peak_before_bytes"] == relaxed["peak_after_bytes"] == {}
+    assert swapped["peak_before_bytes"] == swapped["peak_after_bytes"] == after
     assert done.pop("seconds") > 0
+    assert (done.pop("peak_before_bytes"), done.pop("peak_after_bytes")) == (before, after)
     (edit,) = done.pop("edits")
-    assert done == {"name": "recomputation", "function": "", "failure": "", "declined": []}
+    assert done == {
+        "name": "recomputation",
+        "function": "",
+        "iteration": 0,
+        "failure": "",
+        "declined": [],
+    }
     assert edit.pop("reason")
     assert edit == {
         "effect_bytes": 0,
@@ -137,9 +183,10 @@ def test_what_was_left_alone_is_in_the_report() -> None:
     )
     report = optimize(graph_def_of(text)).report
     assert not report.modified
-    (declined,) = report.passes[0].declined
+    (declined,) = recomputed(report).declined
     assert declined.node == "r"
-    assert report.to_json()["passes"][0]["declined"] == [{"node": "r", "reason": declined.reason}]
+    plain = next(one for one in report.to_json()["passes"] if one["name"] == "recomputation")
+    assert plain["declined"] == [{"node": "r", "reason": declined.reason}]
 
 
 def test_the_input_is_not_changed_and_shares_nothing_with_the_output() -> None:
@@ -158,6 +205,12 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"target_scope": "auto"},
     {"target_scope": "auto", "rule": "cost", "all_ports": True},
+    # With devices on which tensors are swapped.
+    {
+        "target_scope": "auto",
+        "devices": ["GPU:0=GPU:20KB,frequency=1MHz,cores=1,bandwidth=1MB/s", "CPU:0=CPU:1GiB"],
+        "pass_options": ["swapping{improved=true,ops=serialize}"],
+    },
 )
 MODELS_HASHED = ("convnet_v1", "lstm", "mlp")
 
@@ -204,7 +257,10 @@ def test_other_runs_and_other_processes_give_the_same_bytes(
     assert hashes_there("1") == here
     assert hashes_there("4242") == here
     # Something was done, and something else with other options.
-    assert len(set(here)) >= len(files) * (len(OPTIONS) - 1)
+    plain = [found for number, found in enumerate(here) if (number + 1) % len(OPTIONS)]
+    assert len(set(plain)) >= len(files) * (len(OPTIONS) - 2)
+    swapped = here[len(OPTIONS) - 1]
+    assert swapped not in plain
 
 
 # --- what cannot be ------------------------------------------------------------------------------
@@ -228,27 +284,172 @@ def test_names_that_are_not_in_the_graph_are_refused(fields: dict[str, Any], mes
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"level": "heuristics"}, "there is no level 'heuristics'; the levels: no_mem_opt, "),
+        ({"level": "most"}, "there is no level 'most'; the levels: default_mem_opt, no_mem_opt, "),
         ({"rule": "guess"}, "rule is one of"),
+        ({"pass_options": ("shuffling",)}, "level heuristics does not run the pass 'shuffling'"),
+        ({"pass_options": ("swapping{x=1}",)}, "swapping: no option 'x=1'; its options: "),
+        (
+            {"level": "improved_heuristics", "as_grappler": True},
+            "level improved_heuristics is none of Grappler's",
+        ),
+        (
+            {"level": "manual", "pass_options": ("addn-scheduling",)},
+            "level manual does not run the pass 'addn-scheduling'; it runs: relax-allocator, ",
+        ),
     ],
 )
 def test_options_that_are_not_valid_are_refused_at_once(
-    options: dict[str, str], message: str
+    options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(OptionsError, match=message):
-        MemoryOptimizer(**options)  # type: ignore[arg-type] # none of these is a flag
+        MemoryOptimizer(**options)
     with pytest.raises(OptionsError, match=message):
-        optimize("a file that is not even read", **options)  # type: ignore[arg-type]
+        optimize("a file that is not even read", **options)
 
 
-def test_levels_say_which_passes_run() -> None:
-    assert MemoryOptimizer("No_Mem_Opt").passes() == ()
-    assert MemoryOptimizer("manual").passes() == (Recomputation(hints_only=True),)
-    assert MemoryOptimizer().passes() == (Recomputation(),)
-    assert MemoryOptimizer(target_scope="").passes() == (Recomputation(),)
-    assert MemoryOptimizer(Level.MANUAL, "auto", "cost", all_ports=True).passes() == (
-        Recomputation("auto", hints_only=True, rule="cost", all_ports=True),
+RELAX, SCHEDULE, SWAP = RelaxAllocator(), AddnScheduling(), Swapping()
+
+
+@pytest.mark.parametrize(
+    ("level", "passes"),
+    [
+        ("No_Mem_Opt", ()),
+        ("manual", (RELAX, Recomputation(hints_only=True), Swapping(heuristics=False))),
+        ("heuristics", (RELAX, Recomputation(), SCHEDULE, SWAP)),
+        ("default_mem_opt", (RELAX, SCHEDULE, SWAP)),
+        ("recomputation_heuristics", (RELAX, Recomputation())),
+        ("SCHEDULING_HEURISTICS", (RELAX, SCHEDULE)),
+        ("swapping_heuristics", (RELAX, SWAP)),
+    ],
+)
+def test_levels_say_which_passes_run(level: str, passes: tuple[Pass, ...]) -> None:
+    """As in Grappler; which of them are repeated as well."""
+    optimizer = MemoryOptimizer(level, as_grappler=True)
+    assert optimizer.passes() == passes
+    repeated = tuple(pass_ for pass_ in passes if pass_.name in ("addn-scheduling", "swapping"))
+    assert optimizer.pipeline().repeated == repeated
+
+
+def test_every_level_has_a_line_above() -> None:
+    (levels,) = (
+        mark.args[1]
+        for mark in test_levels_say_which_passes_run.pytestmark  # type: ignore[attr-defined]
     )
+    native = {level for level in Level if not level.improves}
+    assert {Level.parse(level) for level, _ in levels} == native
+
+
+def test_a_level_of_our_own_swaps_in_a_better_way() -> None:
+    optimizer = MemoryOptimizer("improved_heuristics")
+    *others, swapping = MemoryOptimizer().passes()
+    assert swapping == SWAP
+    assert optimizer.passes() == (*others, Swapping(improved=True))
+
+
+def test_options_reach_the_passes() -> None:
+    assert MemoryOptimizer().passes()[1] == Recomputation()
+    assert MemoryOptimizer(target_scope="").passes()[1] == Recomputation()
+    assert MemoryOptimizer(Level.MANUAL, "auto", "cost", all_ports=True).passes()[1] == (
+        Recomputation("auto", hints_only=True, rule="cost", all_ports=True)
+    )
+    given = MemoryOptimizer(
+        pass_options=("swapping{improved=true}", "addn-scheduling{running_sums=false}")
+    )
+    assert given.passes()[2:] == (AddnScheduling(), Swapping(improved=True))
+
+
+def test_sums_keep_their_bits_unless_grappler_is_asked_for() -> None:
+    assert AddnScheduling(running_sums=True) in MemoryOptimizer().passes()
+    assert AddnScheduling() in MemoryOptimizer(as_grappler=True).passes()
+
+
+def test_options_come_from_a_rewriter_config() -> None:
+    config = Options(Level.MANUAL, "mine/", 1234).to_rewriter_config()
+    optimizer = MemoryOptimizer.from_options(Options.from_rewriter_config(config))
+    assert optimizer == MemoryOptimizer(Level.MANUAL, "mine/", deadline_ms=1234)
+
+
+# --- with devices --------------------------------------------------------------------------------
+
+# When the sum is made, all six that it reads and itself are there, 4 MiB each.
+SUM = """
+x = Placeholder() {dtype=float, shape=[1024,1024]}
+a = Tanh(x) {T=float}
+b = Tanh(a) {T=float}
+c = Tanh(b) {T=float}
+d = Tanh(c) {T=float}
+e = Tanh(d) {T=float}
+f = Tanh(e) {T=float}
+sum = AddN(a, b, c, d, e, f) {N=6, T=float}
+"""
+MIB = 1 << 20
+
+
+def test_the_passes_that_look_at_a_simulation_need_devices() -> None:
+    item = item_of(SUM, feed=("x:0",), fetch=("sum:0",))
+    report = MemoryOptimizer("scheduling_heuristics").optimize(None, item).report
+    assert [done.name for done in report.passes] == ["relax-allocator"]
+    assert report.iterations == 0
+    assert report.stopped == (
+        "no devices are given, or nothing is fetched: addn-scheduling did not run"
+    )
+    assert (report.peak_before_bytes, report.peak_after_bytes) == ({}, {})
+
+
+def test_devices_are_a_cluster_or_what_describes_them() -> None:
+    item = item_of(SUM, feed=("x:0",), fetch=("sum:0",))
+    cluster = VirtualCluster(["GPU:0=GPU:16MiB"])
+    by_cluster = optimize(item, devices=cluster)
+    by_text = optimize(item, devices=["GPU:0=GPU:16MiB"])
+    by_device = optimize(item, devices=[Device.parse("GPU:0=GPU:16MiB")])
+    by_optimizer = MemoryOptimizer().optimize(cluster, item)
+    expected = serialized(by_cluster.graph_def)
+    for result in (by_text, by_device, by_optimizer):
+        assert serialized(result.graph_def) == expected
+    assert by_cluster.report.modified
+
+
+def test_without_devices_they_are_this_machines() -> None:
+    item = item_of(SUM, feed=("x:0",), fetch=("sum:0",))
+    report = optimize(item).report
+    assert list(report.peak_before_bytes) == [
+        device.name for device in VirtualCluster.of_this_machine()
+    ]
+    assert report.iterations == 1
+
+
+@pytest.mark.parametrize(
+    ("memory", "iterations", "rewritten"),
+    [
+        ("GPU:0=GPU:35MiB", 1, False),
+        # The peak of 28 MiB is above 80 % of this. The second turn finds nothing to do.
+        ("GPU:0=GPU:34MiB", 2, True),
+    ],
+)
+def test_sums_are_accumulated_where_memory_is_short(
+    memory: str, iterations: int, *, rewritten: bool
+) -> None:
+    item = item_of(SUM, feed=("x:0",), fetch=("sum:0",))
+    cluster = VirtualCluster([memory])
+    report = MemoryOptimizer("scheduling_heuristics").optimize(cluster, item).report
+    assert report.modified is rewritten
+    assert report.iterations == iterations
+    assert report.stopped == "nothing was left to change"
+    before, after = report.peak_before_bytes[GPU], report.peak_after_bytes[GPU]
+    assert before == 7 * 4 * MIB
+    assert (after < before) is rewritten
+
+
+def test_after_the_deadline_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that stood still while the optimizer looked at it."""
+    monkeypatch.setattr("memopt.optimizer.time", SimpleNamespace(monotonic=lambda: 0.0))
+    item = item_of(STEP, feed=("x:0", "w:0"), fetch=("gradients/relu",))
+    result = MemoryOptimizer(deadline_ms=1).optimize(None, item)
+    assert result.report.passes == ()
+    assert result.report.stopped == "the deadline passed before relax-allocator"
+    assert serialized(result.graph_def) == serialized(item.graph_def)
+    # 0 is no deadline.
+    assert MemoryOptimizer(deadline_ms=0).optimize(None, item).report.modified
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -355,7 +556,7 @@ def test_a_pass_that_goes_wrong_is_undone_and_said(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = item_of(STEP, fetch=("gradients/relu",))
-    monkeypatch.setattr(MemoryOptimizer, "passes", lambda _: (BadPass(how=how),))
+    monkeypatch.setattr(MemoryOptimizer, "pipeline", lambda _: Pipeline((BadPass(how=how),), ()))
 
     result = MemoryOptimizer().optimize(None, item)
 
@@ -378,24 +579,44 @@ def test_the_passes_before_and_after_one_that_goes_wrong_stand(
     alone = MemoryOptimizer().optimize(None, item)
     twice = Recomputation("gradient_tape/")
     passes = (twice, BadPass(how="a cycle"), Recomputation())
-    monkeypatch.setattr(MemoryOptimizer, "passes", lambda _: passes)
+    monkeypatch.setattr(MemoryOptimizer, "pipeline", lambda _: Pipeline(passes, ()))
 
     result = MemoryOptimizer().optimize(None, item)
 
     assert serialized(result.graph_def) == serialized(alone.graph_def)
     first, bad, last = result.report.passes
     assert (first.failure, last.failure) == ("", "")
-    assert last.edits == alone.report.passes[0].edits
+    assert last.edits == recomputed(alone.report).edits
     # Which passes ran before may be why it went wrong.
     assert bad.failure.startswith(f"bad{{how=a cycle}} after {twice}: 2 nodes form a cycle")
 
 
+UNFIT = SHAPES_THAT_DO_NOT_FIT + ("\nr = Relu(x) {T=float}\ngradients/r = ReluGrad(r, r) {T=float}")
+
+
 def test_sizes_that_cannot_be_had_undo_the_pass_that_asks_for_them() -> None:
-    cheap = "\nr = Relu(x) {T=float}\ngradients/r = ReluGrad(r, r) {T=float}"
-    graph_def = graph_def_of(SHAPES_THAT_DO_NOT_FIT + cheap)
-    result = optimize(graph_def, rule="cost")
-    assert serialized(result.graph_def) == serialized(graph_def)
-    assert "Dimensions must be equal" in result.report.passes[0].failure
+    item = item_of(UNFIT, feed=("x:0",), fetch=("y", "gradients/r"))
+    report = MemoryOptimizer(rule="cost").optimize(None, item).report
+    assert not report.modified
+    assert "Dimensions must be equal" in recomputed(report).failure
+
+
+def test_a_graph_whose_shapes_do_not_fit_is_not_simulated() -> None:
+    item = item_of(UNFIT, feed=("x:0",), fetch=("y", "gradients/r"))
+    with pytest.raises(InvalidGraphError, match="Dimensions must be equal"):
+        optimize(item, devices=["GPU:0=GPU"])
+
+
+def test_a_pass_that_needs_no_sizes_does_without() -> None:
+    item = item_of(UNFIT, feed=("x:0",), fetch=("y", "gradients/r"))
+    report = MemoryOptimizer().optimize(None, item).report
+    (edit,) = recomputed(report).edits
+    assert recomputed(report).failure == ""
+    assert report.effect_bytes(edit) is None
+    plain = json.loads(json.dumps(report.to_json()))
+    assert "Dimensions must be equal" in plain["sizes_failure"]
+    assert plain["unknown_sizes"] == []
+    assert plain["passes"][1]["edits"][0]["effect_bytes"] is None
 
 
 # --- bodies of functions -------------------------------------------------------------------------
@@ -430,8 +651,12 @@ def body_of(graph_def: GraphDef) -> dict[str, Any]:
 def test_bodies_of_called_functions_are_rewritten(with_function: GrapplerItem) -> None:
     result = MemoryOptimizer().optimize(None, with_function)
 
-    main, inside = result.report.passes
-    assert main.edits == ()
+    main, body = result.report.graphs
+    assert main.function == ""
+    assert [done.edits for done in main.passes] == [(), ()]
+    relaxed, inside = body.passes
+    assert (relaxed.name, relaxed.edits) == ("relax-allocator", ())
+    assert body.function == relaxed.function == inside.function
     assert inside.function.startswith("__inference_inner")
     assert [edit.changed for edit in inside.edits]
     before, after = body_of(with_function.graph_def), body_of(result.graph_def)
@@ -445,8 +670,9 @@ def test_bodies_of_called_functions_are_rewritten(with_function: GrapplerItem) -
 
 def test_effects_in_a_body_are_known(with_function: GrapplerItem) -> None:
     report = MemoryOptimizer().optimize(None, with_function).report
-    inside = report.passes[1]
-    plain = report.to_json()["passes"][1]
+    inside = report.passes[3]
+    plain = report.to_json()["passes"][3]
+    assert plain["function"] == inside.function != ""
     for edit, told in zip(inside.edits, plain["edits"], strict=True):
         expected = 4 * 4 * 4 * (len(edit.holds) - len(edit.releases))
         assert told["effect_bytes"] == report.effect_bytes(edit, inside.function) == expected
@@ -468,7 +694,8 @@ def test_a_function_that_nobody_calls_is_left_alone(with_function: GrapplerItem)
     graph_def.library.CopyFrom(with_function.graph_def.library)
     graph_def.node.add(name="alone", op="NoOp")
     result = optimize(graph_def)
-    assert [report.function for report in result.report.passes] == [""]
+    assert [report.function for report in result.report.graphs] == [""]
+    assert {report.function for report in result.report.passes} == {""}
     assert serialized(result.graph_def) == serialized(graph_def)
 
 

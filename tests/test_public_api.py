@@ -13,9 +13,10 @@ import pytest
 import memopt
 
 NAMES = (
-    "ExecutionError FileError GrapplerItem InvalidGraphError Level MemoptError MemoryOptimizer "
-    "OptimizationReport OptimizationResult Options OptionsError OutOfMemoryError PassError "
-    "PassReport RewriteError VariableSpec Verification optimize rewrite save verify"
+    "Device ExecutionError FileError GraphReport GrapplerItem InvalidGraphError Level MemoptError "
+    "MemoryAnalysis MemoryOptimizer OptimizationReport OptimizationResult Options OptionsError "
+    "OutOfMemoryError PassError PassReport RewriteError VariableSpec Verification VirtualCluster "
+    "analyze optimize rewrite save verify"
 ).split()
 
 
@@ -47,7 +48,7 @@ def test_every_public_member_is_documented(name: str) -> None:
             assert inspect.getdoc(getattr(value, key)), f"{name}.{key}"
 
 
-@pytest.mark.parametrize("name", ["optimize", "rewrite", "save", "verify"])
+@pytest.mark.parametrize("name", ["analyze", "optimize", "rewrite", "save", "verify"])
 def test_arguments_of_functions_are_documented(name: str) -> None:
     function = getattr(memopt, name)
     documentation = inspect.getdoc(function) or ""

@@ -1,11 +1,27 @@
 """The passes, in the order in which the optimizer runs them."""
 
+from memopt.passes.addn_scheduling import AddnScheduling
 from memopt.passes.base import Context, Pass
 from memopt.passes.recomputation import Recomputation
+from memopt.passes.relax_allocator import RelaxAllocator
+from memopt.passes.swapping import Swapping
 
 PASSES: tuple[type[Pass], ...] = (
-    # First: it reads the graph as the user wrote it, and adds what later passes have to place.
+    # First, as in Grappler: it looks at the graph as the user wrote it.
+    RelaxAllocator,
+    # Before those that look at a simulation: it does not, and adds what they have to place.
     Recomputation,
+    # Sums before copies: what need not be kept need not be swapped.
+    AddnScheduling,
+    Swapping,
 )
 
-__all__ = ["PASSES", "Context", "Pass", "Recomputation"]
+__all__ = [
+    "PASSES",
+    "AddnScheduling",
+    "Context",
+    "Pass",
+    "Recomputation",
+    "RelaxAllocator",
+    "Swapping",
+]

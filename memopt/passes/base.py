@@ -6,13 +6,16 @@ import dataclasses
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memopt.errors import OptionsError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memopt.costs.properties import Properties
-    from memopt.graph.rewriter import Rewriter, Touches
+    from memopt.costs.simulated_memory import SimulatedMemory
+    from memopt.graph.rewriter import Declined, Edit, Rewriter, Touches
 
 _SPEC = re.compile(r"(?P<name>[a-z][a-z0-9-]*)(?:\{(?P<options>[^}]*)\})?")
 
@@ -26,12 +29,15 @@ class Context:
         fetched: Names of the nodes that the caller asks for.
         kept: Names of further nodes that must stay as they are called.
         properties: Shapes and types of the graph's tensors; unknown where nothing was inferred.
+        simulated: The step's timeline and memory on the devices that it runs on; `None` where no
+            devices are known or nothing is fetched.
     """
 
     properties: Properties
     fed: frozenset[str] = frozenset()
     fetched: frozenset[str] = frozenset()
     kept: frozenset[str] = frozenset()
+    simulated: SimulatedMemory | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,16 @@ class Pass(ABC):
         Every edit has a reason, every candidate left alone a `decline`. The same graph and context
         give the same edits in every process.
         """
+
+    def wants_more(self, edits: Sequence[Edit], declined: Sequence[Declined]) -> bool:
+        """Whether what the pass just did is a reason for another iteration of the repeated passes.
+
+        Args:
+            edits: What it changed.
+            declined: What it left alone.
+        """
+        del edits, declined
+        return False
 
     def __str__(self) -> str:
         options = ",".join(
@@ -76,19 +92,27 @@ class Pass(ABC):
         Raises:
             OptionsError: The name is another pass's, or an option is unknown or of the wrong type.
         """
+        return cls().with_options(spec)
+
+    def with_options(self, spec: str) -> Self:
+        """The same pass with the options that a text like `str`'s names set.
+
+        Raises:
+            OptionsError: The name is another pass's, or an option is unknown or of the wrong type.
+        """
         match = _SPEC.fullmatch(spec)
-        if match is None or match["name"] != cls.name:
-            raise OptionsError(f"{spec!r} does not describe the pass {cls.name!r}")
+        if match is None or match["name"] != self.name:
+            raise OptionsError(f"{spec!r} does not describe the pass {self.name!r}")
         # Every option has a default, whose type is the option's.
-        known = {field.name: type(field.default) for field in dataclasses.fields(cls)}
-        options: dict[str, object] = {}
+        known = {field.name: type(field.default) for field in dataclasses.fields(self)}
+        options: dict[str, Any] = {}
         for part in filter(None, (match["options"] or "").split(",")):
             key, equals, text = part.partition("=")
             if not equals or key not in known:
                 names = ", ".join(sorted(known)) or "none"
-                raise OptionsError(f"{cls.name}: no option {part!r}; its options: {names}")
-            options[key] = _read_option(cls.name, key, known[key], text)
-        return cls(**options)
+                raise OptionsError(f"{self.name}: no option {part!r}; its options: {names}")
+            options[key] = _read_option(self.name, key, known[key], text)
+        return dataclasses.replace(self, **options)
 
 
 def _print_option(value: object) -> str:

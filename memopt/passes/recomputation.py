@@ -90,6 +90,9 @@ class Recomputation(Pass):
                 rewriter.decline(numbering.nodes[group.sources[-1]], reason)
                 continue
             GroupRewrite(rewriter, numbering, group, all_ports=self.all_ports).apply()
+            for place in group.sources:
+                name = numbering.nodes[place].name
+                context.properties.copy(COPY_PREFIX + name, name)
 
     def groups(self, graph: Graph, numbering: Numbering, context: Context) -> list[Group]:
         """What would be recomputed together, in the pass's order; nothing is changed."""

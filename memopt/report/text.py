@@ -17,20 +17,46 @@ if TYPE_CHECKING:
 
 _REASONS_SHOWN = 5
 _DIFFERENCES_SHOWN = 10
+_LOCAL = "/job:localhost/replica:0/task:0/device:"
 
 
 def optimization_lines(report: OptimizationReport) -> list[str]:
     """What each pass did to each graph: edits, nodes, expected effect and time; a line each."""
     lines = []
     for done in report.passes:
-        if done.function and not done.edits:
+        if not done.edits and (done.function or done.iteration > 1):
             continue
         where = f"function {done.function}" if done.function else "main graph"
+        turn = f", iteration {done.iteration}" if report.iterations > 1 and done.iteration else ""
         added = sum(len(edit.added) for edit in done.edits)
         lines.append(
-            f"{done.name}, {where}: {len(done.edits)} edits, {added} nodes added, "
+            f"{done.name}, {where}{turn}: {len(done.edits)} edits, {added} nodes added, "
             f"expected effect {_effect_text(report, done)}, {done.seconds:.3f} s"
         )
+    return lines
+
+
+def iteration_lines(report: OptimizationReport) -> list[str]:
+    """How often the passes that look at a simulation ran, why they ended, and each device's peak.
+
+    Nothing for a level without such passes.
+    """
+    main = report.graphs[0]
+    lines = []
+    if main.iterations:
+        turns = "1 iteration" if main.iterations == 1 else f"{main.iterations} iterations"
+        simulations = "1 simulation" if main.simulations == 1 else f"{main.simulations} simulations"
+        lines.append(f"{turns}, {simulations}; ended: {main.stopped}")
+    elif main.passes and main.stopped:
+        lines.append(f"not iterated: {main.stopped}")
+    for device, before in report.peak_before_bytes.items():
+        after = report.peak_after_bytes[device]
+        if before or after:
+            change = f" ({(after - before) / before:+.1%})" if before else ""
+            lines.append(
+                f"simulated peak of {short_name(device)}: "
+                f"{bytes_text(before)} -> {bytes_text(after)}{change}"
+            )
     return lines
 
 
@@ -44,10 +70,12 @@ def _effect_text(report: OptimizationReport, done: PassReport) -> str:
 
 def remarks(report: OptimizationReport) -> list[str]:
     """What did not happen and why, and which sizes are not known; a line each."""
-    lines = [f"undone: {done.failure}" for done in report.passes if done.failure]
+    lines = [f"undone: {_one_line(done.failure)}" for done in report.passes if done.failure]
     reasons = Counter(declined.reason for done in report.passes for declined in done.declined)
     for reason, count in reasons.most_common(_REASONS_SHOWN):
         lines.append(f"left alone, {count} x: {reason}")
+    if report.properties.failure:
+        lines.append(f"the sizes are not known: {_one_line(report.properties.failure)}")
     unknown = list(report.properties.unknown_sizes())
     if unknown:
         lines.append(f"the sizes of {len(unknown)} tensors are not known, such as {unknown[0]}")
@@ -106,12 +134,22 @@ def verdict(verification: Verification) -> list[str]:
     return [*lines, f"  and {hidden} more"] if hidden else lines
 
 
+def short_name(device: str) -> str:
+    """A device's name without what says that it is of this machine."""
+    return device.removeprefix(_LOCAL)
+
+
 def bytes_text(size_bytes: int, *, signed: bool = False) -> str:
     """A number of bytes for people, in MiB with two decimals, small ones in bytes."""
     sign = "+" if signed and size_bytes > 0 else ""
     if abs(size_bytes) < 1 << 14:
         return f"{sign}{size_bytes} B"
     return f"{sign}{size_bytes / (1 << 20):.2f} MiB"
+
+
+def _one_line(message: str) -> str:
+    """A message without line ends; TensorFlow's own have some."""
+    return " ".join(message.split())
 
 
 def _difference_text(difference: Difference) -> str:

@@ -13,6 +13,7 @@ from support.state import run_from_start, without_grappler
 
 from memopt.item import GrapplerItem
 from memopt.optimizer import optimize
+from memopt.passes import Recomputation
 from memopt.runtime.entry import rewrite, verify
 from memopt.runtime.program import Program
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
+    from memopt.graph.rewriter import Edit
     from memopt.result import OptimizationResult
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -52,6 +54,11 @@ def placeholder_values(graph_def: GraphDef, seed: int) -> dict[str, Any]:
     }
 
 
+def recomputed(result: OptimizationResult) -> tuple[Edit, ...]:
+    """What recomputation did to the main graph."""
+    return result.report.named(Recomputation.name)[0].edits
+
+
 def test_random_graphs_compute_the_same_bits() -> None:
     """Every tensor of the original, NaN and infinities included, under all options."""
     rewritten = dict.fromkeys(OPTIONS, 0)
@@ -61,7 +68,7 @@ def test_random_graphs_compute_the_same_bits() -> None:
         (expected,) = run_graph(graph_def, fetch, feed)
         for name, options in OPTIONS.items():
             result = optimize(graph_def, fetch=["train"], **options)
-            if not result.report.modified:
+            if not recomputed(result):
                 continue
             rewritten[name] += 1
             (found,) = run_graph(result.graph_def, fetch, feed)
@@ -79,7 +86,7 @@ def test_copies_of_copies_compute_the_same_bits() -> None:
         fetch, feed = tensors_of(graph_def), placeholder_values(graph_def, seed)
         once = optimize(graph_def, fetch=["train"])
         twice = optimize(once.graph_def, fetch=["train"])
-        for edit in twice.report.passes[0].edits:
+        for edit in recomputed(twice):
             again += 1
             assert any(name.startswith("Recomputed/Recomputed/") for name in edit.added)
         (expected,) = run_graph(graph_def, fetch, feed)
@@ -95,10 +102,9 @@ def test_what_a_model_gains_once_it_gains_once(tiny_item: Callable[[str], Grappl
     second = GrapplerItem(once.graph_def, item.feed, item.fetch, variables=item.variables)
     twice = optimize(second, target_scope="auto")
     originals = {node.name for node in item.graph_def.node}
-    (before,) = once.report.passes
-    (after,) = twice.report.passes
-    assert {edit.changed for edit in after.edits} == {edit.changed for edit in before.edits}
-    for edit in after.edits:
+    before, after = recomputed(once), recomputed(twice)
+    assert {edit.changed for edit in after} == {edit.changed for edit in before}
+    for edit in after:
         for name in edit.added:
             prefix, _, copied = name.partition("/")
             assert prefix in ("Recomputed", "RecomputeTrigger")
@@ -174,9 +180,9 @@ def test_auto_finds_the_gradients_of_a_tape_where_grapplers_scope_finds_none(
     model: str, tiny_item: Callable[[str], GrapplerItem]
 ) -> None:
     item = tiny_item(model)
-    assert not optimize(item).report.modified
+    assert not recomputed(optimize(item))
     result = optimize(item, target_scope="auto")
-    changed = {name for edit in result.report.passes[0].edits for name in edit.changed}
+    changed = {name for edit in recomputed(result) for name in edit.changed}
     assert len(changed) > 10
     assert not changed & leading_to(item.graph_def, item.fetch[0])
 
@@ -202,14 +208,14 @@ def test_cost_finds_what_grapplers_list_lacks_and_the_measured_peak_falls() -> N
 
     copied = {
         name.removeprefix("Recomputed/").rpartition("_")[0] or name.removeprefix("Recomputed/")
-        for edit in by_cost.report.passes[0].edits
+        for edit in recomputed(by_cost)
         for name in edit.added
         if name.startswith("Recomputed/")
     }
     assert {"Tanh", "Exp", "Softplus", "add"} <= copied
-    assert not by_default.report.modified
-    assert by_list.report.modified
-    listed = {name for edit in by_list.report.passes[0].edits for name in edit.added}
+    assert not recomputed(by_default)
+    assert recomputed(by_list)
+    listed = {name for edit in recomputed(by_list) for name in edit.added}
     assert not any(op in name for name in listed for op in ("Tanh", "Exp", "Softplus", "add"))
 
     assert_same_bits(function, by_list)

@@ -4,28 +4,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from memopt.cluster import Device
+from memopt.graph import op_types
+from memopt.graph.graphdef import from_graph_def
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
+    from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
 
-CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
+# Large enough for any test's graph.
+CPU = Device("CPU:0", "CPU", 1 << 36, 2000, 4, 32 * 10**6)
 
+RELAX_ATTRIBUTE = "_grappler_relax_allocator_constraints"
+"""Set by Grappler's RelaxAllocatorConstraints, which runs at every level."""
 
-_ATTRIBUTES_OF_OTHER_STEPS = frozenset(
-    {
-        # Set by Grappler's RelaxAllocatorConstraints, which runs at every level.
-        "_grappler_relax_allocator_constraints",
-        # Taken away by Grappler's item builder, but not from functions that stay as they are.
-        "_class",
-    }
-)
+# Taken away by Grappler's item builder, but not from functions that stay as they are.
+_CLASS_ATTRIBUTE = "_class"
 
 
-def optimize_native(
-    graph_def: GraphDef, level: str, fetch: Sequence[str], target_scope: str = ""
+def optimize_native(  # noqa: PLR0913 - what a test wants to vary, by keyword
+    graph_def: GraphDef,
+    level: str,
+    fetch: Sequence[str],
+    target_scope: str = "",
+    *,
+    devices: Sequence[Device] | None = None,
+    feeds: Sequence[str] = (),
+    jit_level: int = 0,
 ) -> GraphDef:
     """Run Grappler's memory optimizer and no other pass.
 
@@ -36,6 +45,9 @@ def optimize_native(
         level: A name of RewriterConfig's MemOptType.
         fetch: Names of nodes or tensors.
         target_scope: The scope of gradient operations; "" is Grappler's default.
+        devices: The machine, one CPU unless told otherwise.
+        feeds: Tensors that are fed beside the Placeholders.
+        jit_level: A number of GlobalJitLevel: whether XLA compiles by itself.
     """
     from tensorflow.core.protobuf import meta_graph_pb2
     from tensorflow.python.grappler import cluster as cluster_lib
@@ -44,21 +56,41 @@ def optimize_native(
     meta_graph = meta_graph_pb2.MetaGraphDef()
     meta_graph.graph_def.CopyFrom(graph_def)
     meta_graph.collection_def["train_op"].node_list.value.extend(fetch)
-    cluster = cluster_lib.Cluster(devices=[_cpu()])
+    for tensor in feeds:
+        _add_feed(meta_graph, tensor)
+    machine = [CPU] if devices is None else devices
+    cluster = cluster_lib.Cluster(devices=[device.to_proto() for device in machine])
     try:
         return tf_optimizer.OptimizeGraph(
-            memory_only_config(level, target_scope), meta_graph, cluster=cluster
+            memory_only_config(level, target_scope, jit_level), meta_graph, cluster=cluster
         )
     finally:
         cluster.Shutdown()
 
 
-def normalize_native(graph_def: GraphDef, fetch: Sequence[str]) -> GraphDef:
+def _add_feed(meta_graph: MetaGraphDef, tensor: str) -> None:
+    """Declare a tensor to be fed, as an input of a signature."""
+    node, _, port = tensor.partition(":")
+    graph = from_graph_def(meta_graph.graph_def)
+    fed = meta_graph.signature_def["feeds"].inputs[tensor]
+    fed.name = tensor
+    # Grappler makes a tensor of this type, and of no dimensions, which nothing looks at.
+    dtype = op_types.port_types(graph[node], graph.library).outputs[int(port or 0)]
+    fed.dtype = dtype % op_types.REF_TYPE_OFFSET
+
+
+def normalize_native(
+    graph_def: GraphDef,
+    fetch: Sequence[str],
+    *,
+    devices: Sequence[Device] | None = None,
+    feeds: Sequence[str] = (),
+) -> GraphDef:
     """The graph as Grappler's optimizers receive it, in its own order."""
-    return optimize_native(graph_def, "NO_MEM_OPT", fetch)
+    return optimize_native(graph_def, "NO_MEM_OPT", fetch, devices=devices, feeds=feeds)
 
 
-def memory_only_config(level: str, target_scope: str) -> Any:
+def memory_only_config(level: str, target_scope: str, jit_level: int = 0) -> Any:
     """A ConfigProto with which the memory optimizer is the only pass."""
     from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
@@ -75,25 +107,35 @@ def memory_only_config(level: str, target_scope: str) -> Any:
     options.fail_on_optimizer_errors = True
     options.memory_optimization = rewriter_config.MemOptType.Value(level)
     options.memory_optimizer_target_node_name_scope = target_scope
+    config.graph_options.optimizer_options.global_jit_level = jit_level
     return config
 
 
-def canonical(graph_def: GraphDef) -> dict[str, tuple[object, ...]]:
+def canonical(
+    graph_def: GraphDef, *, ignored: frozenset[str] = frozenset()
+) -> dict[str, tuple[object, ...]]:
     """Every node, functions' bodies included: op, device, attributes and inputs in order.
 
     Control inputs that are repeated are dropped: they mean nothing, and memopt does not repeat
-    them in the first place.
+    them in the first place. Attributes of the names in `ignored` are left out.
     """
-    nodes = {node.name: _canonical_node(node) for node in graph_def.node}
+    nodes = {node.name: _canonical_node(node, ignored) for node in graph_def.node}
     for function in graph_def.library.function:
         for node in function.node_def:
-            nodes[f"{function.signature.name}//{node.name}"] = _canonical_node(node)
+            nodes[f"{function.signature.name}//{node.name}"] = _canonical_node(node, ignored)
     return nodes
 
 
-def differences(ours: GraphDef, native: GraphDef) -> list[str]:
-    """The nodes that differ, with both sides, readable."""
-    mine, theirs = canonical(ours), canonical(native)
+def differences(ours: GraphDef, native: GraphDef, *, relaxing: bool = False) -> list[str]:
+    """The nodes that differ, with both sides, readable.
+
+    Args:
+        ours: One graph.
+        native: The other.
+        relaxing: Whether to compare the attribute that relaxed Assigns carry as well.
+    """
+    ignored = frozenset({_CLASS_ATTRIBUTE} if relaxing else {_CLASS_ATTRIBUTE, RELAX_ATTRIBUTE})
+    mine, theirs = canonical(ours, ignored=ignored), canonical(native, ignored=ignored)
     return [
         f"{name}\n  memopt {mine.get(name)}\n  native {theirs.get(name)}"
         for name in sorted(mine.keys() | theirs.keys())
@@ -101,12 +143,10 @@ def differences(ours: GraphDef, native: GraphDef) -> list[str]:
     ]
 
 
-def _canonical_node(node: NodeDef) -> tuple[object, ...]:
+def _canonical_node(node: NodeDef, ignored: frozenset[str]) -> tuple[object, ...]:
     inputs = tuple(dict.fromkeys(node.input)) if _has_repeated_controls(node) else tuple(node.input)
     attributes = {
-        key: _canonical_value(value)
-        for key, value in node.attr.items()
-        if key not in _ATTRIBUTES_OF_OTHER_STEPS
+        key: _canonical_value(value) for key, value in node.attr.items() if key not in ignored
     }
     return node.op, node.device, inputs, attributes
 
@@ -124,15 +164,3 @@ def _canonical_value(value: AttrValue) -> bytes:
 def _has_repeated_controls(node: NodeDef) -> bool:
     controls = [name for name in node.input if name.startswith("^")]
     return len(set(controls)) < len(controls) and len(controls) == len(node.input)
-
-
-def _cpu() -> Any:
-    from tensorflow.core.protobuf import device_properties_pb2
-
-    device = device_properties_pb2.NamedDevice(name=CPU)
-    device.properties.type = "CPU"
-    device.properties.frequency = 2000
-    device.properties.num_cores = 4
-    device.properties.memory_size = 1 << 36
-    device.properties.bandwidth = 32 * 10**6
-    return device

@@ -1,0 +1,44 @@
+"""Which kernels TensorFlow has: operation, type of device, element type."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class TypedOp(NamedTuple):
+    """An op and its attribute that says of which element type it is."""
+
+    op: str
+    attribute: str
+
+
+def has_kernels(ops: Iterable[TypedOp], dtype: int, device_type: str) -> bool:
+    """Whether a type of device ("CPU", "GPU") has kernels of an element type for all of some ops.
+
+    A kernel that says nothing of its type is one for every type. What counts is what the installed
+    TensorFlow has, whatever devices this machine has.
+    """
+    return all(_has_kernel(op, dtype, device_type) for op in ops)
+
+
+def _has_kernel(op: TypedOp, dtype: int, device_type: str) -> bool:
+    return any(
+        kernel.device_type == device_type
+        and all(
+            dtype in constraint.allowed_values.list.type
+            for constraint in kernel.constraint
+            if constraint.name == op.attribute
+        )
+        for kernel in _registered(op.op)
+    )
+
+
+@cache
+def _registered(op: str) -> tuple[Any, ...]:
+    from tensorflow.python.framework import kernels
+
+    return tuple(kernels.get_registered_kernels_for_op(op).kernel)

@@ -1,0 +1,1 @@
+"""How sums are accumulated, and when their bits stay; used by the pass `addn-scheduling`."""

@@ -1,0 +1,173 @@
+"""The order in which TensorFlow's AddN adds: which of its inputs' buffers it takes over.
+
+The kernel (tensorflow/core/kernels/aggregate_ops.h) adds into the buffer of the first input that
+nobody else holds, and that input and the first one change places in the sum. Who holds a buffer can
+depend on what has run already, so some AddNs have no fixed order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from memopt.graph.paths import find_earlier, leads_to
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from memopt.graph.graph import Node, Tensor
+    from memopt.graph.traversal import Numbering
+
+_ANY_ORDER = 2
+"""To exchange two inputs changes no sum."""
+
+GROUP = 8
+"""The kernel adds this many inputs at a time."""
+
+_INTEGERS = frozenset({3, 4, 5, 6, 9, 17, 22, 23})
+"""Types whose addition gives the same bits in any order."""
+
+_HELD = frozenset({"Const", "HostConst", "Variable", "VariableV2", "VarHandleOp"})
+"""Ops that keep the buffers of their outputs."""
+
+_HANDING_ON = frozenset({"Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient"})
+"""Ops whose output is their first input's buffer."""
+
+_OWN_BUFFER = frozenset(
+    "Abs Add AddN AddV2 AvgPool AvgPoolGrad BatchMatMul BatchMatMulV2 BatchMatMulV3 BiasAdd "
+    "BiasAddGrad Conv2D Conv2DBackpropFilter Conv2DBackpropInput Conv3D Conv3DBackpropFilterV2 "
+    "Conv3DBackpropInputV2 Cos DepthwiseConv2dNative DepthwiseConv2dNativeBackpropFilter "
+    "DepthwiseConv2dNativeBackpropInput Div DivNoNan Elu EluGrad Erf Exp Expm1 LeakyRelu "
+    "LeakyReluGrad Log Log1p LogSoftmax MatMul MaxPool MaxPoolGrad Maximum Minimum Mul Neg Pow "
+    "RandomStandardNormal RandomUniform RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad "
+    "ReluGrad Rsqrt RsqrtGrad Selu SeluGrad Sigmoid SigmoidGrad Sin Softmax Softplus SoftplusGrad "
+    "Softsign SoftsignGrad Sqrt SqrtGrad Square SquaredDifference StatelessRandomNormalV2 "
+    "StatelessRandomUniformV2 StatelessTruncatedNormalV2 Sub Tanh TanhGrad TruncatedNormal "
+    "UnsortedSegmentSum".split()
+)
+"""Ops that give their output a buffer that nobody else holds, if need be one of an input."""
+
+_LETTING_GO = _OWN_BUFFER | {"Rank", "Shape", "ShapeN", "Size", "ZerosLike"}
+"""Ops that do not hold on to an input that somebody else reads as well."""
+
+
+def find_addition_order(
+    numbering: Numbering, node: Node, fetched: Collection[str]
+) -> tuple[Tensor, ...] | None:
+    """The inputs of an AddN in an order that gives its bits, added as `addition_groups` says.
+
+    `None` if the order depends on timing, or is not known. Integers can be added in any order.
+    """
+    inputs = node.inputs
+    if node.attributes["T"].type in _INTEGERS:
+        return inputs
+    holders = _Holders(numbering, node, fetched)
+    possible: set[int] = set()
+    for slot, tensor in enumerate(inputs):
+        free = holders.leave(tensor)
+        if free is not False:
+            # To change the first two places changes no sum.
+            possible.add(slot if slot > 1 else 0)
+        if free:
+            break
+    else:
+        # It may be that none is free; then the sum gets a new buffer.
+        possible.add(0)
+    if len(possible) > 1:
+        return None
+    (taken,) = possible
+    return (inputs[taken], *inputs[1:taken], inputs[0], *inputs[taken + 1 :]) if taken else inputs
+
+
+def addition_groups(terms: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
+    """The terms in the groups that the kernel adds: from left to right each, then their sums.
+
+    The first group has 2 to 9 terms, every other one 8.
+    """
+    first = (len(terms) - 2) % GROUP + 2
+    starts = range(first, len(terms), GROUP)
+    return [terms[:first], *(terms[start : start + GROUP] for start in starts)]
+
+
+def find_disturbed_sum(numbering: Numbering, node: Node) -> Node | None:
+    """A sum whose order of addition could change if a node read its inputs earlier, or `None`.
+
+    It reads one of the same buffers, and does not wait for the node: then it may have to leave a
+    buffer alone today because the node has yet to read it.
+    """
+    for tensor in dict.fromkeys(node.inputs):
+        for reader in _find_sharing(tensor).readers:
+            if reader is not node and _has_order(reader) and not leads_to(numbering, node, reader):
+                return reader
+    return None
+
+
+class _Sharing(NamedTuple):
+    """A buffer that several tensors may share.
+
+    Attributes:
+        root: The tensor that the buffer was made for.
+        tensors: All that share it.
+        readers: The nodes that read one of them, repeated for each input.
+    """
+
+    root: Tensor
+    tensors: list[Tensor]
+    readers: list[Node]
+
+
+def _find_sharing(tensor: Tensor) -> _Sharing:
+    root = tensor
+    while _hands_on(root.node):
+        root = root.node.inputs[0]
+    tensors = [root]
+    readers: list[Node] = []
+    for shared in tensors:
+        for reader, slot in shared.uses:
+            readers.append(reader)
+            if slot == 0 and _hands_on(reader):
+                tensors.append(reader.output())
+    return _Sharing(root, tensors, readers)
+
+
+class _Holders:
+    """Tells who else holds the buffers that a node reads when the node runs."""
+
+    def __init__(self, numbering: Numbering, node: Node, fetched: Collection[str]) -> None:
+        self._numbering = numbering
+        self._node = node
+        self._fetched = fetched
+
+    def leave(self, tensor: Tensor) -> bool | None:
+        """Whether the node can take over the buffer of a tensor; `None` if that is not certain."""
+        root, tensors, readers = _find_sharing(tensor)
+        if root.node.op in _HELD or any(shared.node.name in self._fetched for shared in tensors):
+            return False
+        others = [reader for reader in readers if reader is not self._node]
+        if len(readers) - len(others) > 1:
+            return False
+        if not self._all_done(others):
+            return self._any_waits(others)
+        is_near = root.node.device == self._node.device
+        return True if root.node.op in _OWN_BUFFER and not root.port and is_near else None
+
+    def _all_done(self, readers: list[Node]) -> bool:
+        """Whether readers have run, and let go of what they read, when the node starts."""
+        done = find_earlier(self._numbering, self._node, readers)
+        return all(
+            reader in done and (reader.op in _LETTING_GO or _hands_on(reader)) for reader in readers
+        )
+
+    def _any_waits(self, readers: list[Node]) -> bool | None:
+        """`False` if one of some readers runs after the node, and so holds what it will read."""
+        later = any(leads_to(self._numbering, self._node, reader) for reader in readers)
+        return False if later else None
+
+
+def _hands_on(node: Node) -> bool:
+    return node.op in _HANDING_ON or (node.op == "AddN" and len(node.inputs) == 1)
+
+
+def _has_order(node: Node) -> bool:
+    """Whether the order in which a node adds makes a difference."""
+    is_sum = node.op in ("AddN", "AccumulateNV2") and len(node.inputs) > _ANY_ORDER
+    return is_sum and node.attributes["T"].type not in _INTEGERS
