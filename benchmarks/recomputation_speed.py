@@ -23,6 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from graphs import NODES_PER_LAYER, chain
 from machine import describe_machine
 from rich.console import Console
 from rich.table import Table
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 LEVEL = "RECOMPUTATION_HEURISTICS"
 CHAIN_SIZES = (1_000, 7_000, 10_000, 50_000, 100_000)
-NODES_PER_LAYER = 9
 
 
 def main() -> None:
@@ -107,26 +107,6 @@ def timed(work: Callable[[], object]) -> int:
     taken_ns = time.perf_counter_ns() - start
     gc.enable()
     return taken_ns
-
-
-def chain(layers: int) -> GraphDef:
-    """A training step of many dense layers, as `tf.gradients` makes it."""
-    import tensorflow as tf
-
-    with tf.Graph().as_default() as graph:
-        x = tf.compat.v1.placeholder(tf.float32, [8, 16], name="x")
-        weights = []
-        for number in range(layers):
-            weight = tf.raw_ops.VariableV2(shape=[16, 16], dtype=tf.float32, name=f"w{number}")
-            weights.append(weight)
-            x = tf.nn.relu(tf.matmul(x, weight, name=f"matmul{number}"), name=f"relu{number}")
-        gradients = tf.gradients(tf.reduce_sum(x), weights)
-        updates = [
-            tf.raw_ops.AssignSub(ref=weight, value=0.1 * gradient)
-            for weight, gradient in zip(weights, gradients, strict=True)
-        ]
-        tf.group(*updates, name="train")
-    return graph.as_graph_def()
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
