@@ -11,7 +11,7 @@ from memopt.costs.graph_memory import GraphMemory
 from memopt.costs.properties import Properties
 from memopt.costs.run_metadata import run_metadata
 from memopt.costs.summary import summarize
-from memopt.costs.virtual_scheduler import VirtualScheduler
+from memopt.costs.virtual_scheduler import SchedulerOptions, VirtualScheduler
 from memopt.costs.wiring import Request, Transfer
 from memopt.errors import InvalidGraphError
 from memopt.graph.graphdef import from_graph_def
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from memopt.costs.graph_memory import LiveTensor
     from memopt.costs.simulation import Simulation
     from memopt.costs.summary import DeviceCosts, Summary
-    from memopt.costs.virtual_scheduler import SchedulerOptions
     from memopt.graph.graph import FunctionLibrary, Graph, Node
     from memopt.io import GraphSource
 
@@ -140,7 +139,8 @@ def analyze(
             ("GPU:0=GPU:16GiB"). Without, this machine's, as TensorFlow lists them.
         costs: How long operations take: "grappler", "native" (the same numbers asked from
             TensorFlow), a file of times or of a profile, or a model of one's own.
-        scheduler: How the simulation counts; as TensorFlow 2.21 if not given.
+        scheduler: How the simulation counts; if not given as TensorFlow 2.21, but for copies on the
+            host, which count there.
         fetch: Tensors and operations that the caller asks for; found out if not given.
         feed: Tensors that the caller gives; found out if not given.
 
@@ -159,13 +159,15 @@ def analyze(
     verify_references(loaded, item.feed, "feed")
     cluster = VirtualCluster.of(devices)
     model = choose_costs(costs, item)
-    runner = VirtualScheduler(cluster, model, Properties.of(item), scheduler)
+    options = scheduler or SchedulerOptions(host_memory=True)
+    runner = VirtualScheduler(cluster, model, Properties.of(item), options)
     simulation = runner.run(loaded, Request.of(item))
-    return _analyze(loaded, cluster, simulation)
+    memory = GraphMemory(simulation, host_memory=options.host_memory)
+    return _analyze(loaded, cluster, memory)
 
 
-def _analyze(loaded: Graph, cluster: VirtualCluster, simulation: Simulation) -> MemoryAnalysis:
-    memory = GraphMemory(simulation)
+def _analyze(loaded: Graph, cluster: VirtualCluster, memory: GraphMemory) -> MemoryAnalysis:
+    simulation = memory.simulation
     summary = summarize(simulation)
     wiring = simulation.wiring
     transfers = {

@@ -293,7 +293,9 @@ def analyze(
             graph,
             devices=devices,
             costs=costs,
-            scheduler=SchedulerOptions(ready_nodes=ready_nodes, transfer_times=transfer_times),
+            scheduler=SchedulerOptions(
+                ready_nodes=ready_nodes, transfer_times=transfer_times, host_memory=True
+            ),
             fetch=fetch or None,
             feed=feed or None,
         )

@@ -6,7 +6,7 @@ import gc
 import math
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.cluster import VirtualCluster
@@ -61,7 +61,8 @@ class MemoryOptimizer:
         pass_options: Options of passes as `str(pass_)` prints them, such as
             "swapping{improved=true}"; they replace what the level sets.
         costs: How long operations take in the simulation; see `choose_costs`.
-        scheduler: How the simulation counts.
+        scheduler: How the simulation counts; by default as Grappler does, but for copies on the
+            host, which count on the device only if `as_grappler`.
         as_grappler: Do exactly what Grappler does: know no more shapes than it infers, and
             accumulate sums in variables, though then the order of additions, and with it the last
             bits of the results, depends on timing. Otherwise results keep their bits.
@@ -74,7 +75,7 @@ class MemoryOptimizer:
     all_ports: bool = False
     pass_options: tuple[str, ...] = ()
     costs: CostModel | str = GRAPPLER
-    scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
+    scheduler: SchedulerOptions | None = None
     as_grappler: bool = False
     deadline_ms: int = 0
 
@@ -148,7 +149,8 @@ class MemoryOptimizer:
         """
         deadline_s = time.monotonic() + self.deadline_ms / 1000 if self.deadline_ms else math.inf
         pipeline = self.pipeline()
-        simulators = _Simulators(cluster, choose_costs(self.costs, item), self.scheduler)
+        options = self.scheduler or SchedulerOptions(host_memory=not self.as_grappler)
+        simulators = _Simulators(cluster, choose_costs(self.costs, item), options)
         infer = Properties.as_in_grappler if self.as_grappler else Properties.of
         properties = infer(item)
         with _collector_paused():

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from memopt.graph.graph import Graph
 
 _MICROSECOND_NS = 1000
+_COPY_TO_HOST = "_CopyFromGpuToHost"
 
 
 class LiveTensor(NamedTuple):
@@ -61,19 +62,27 @@ class GraphMemory:
     A tensor is live from the start of its node to the end of the last node that reads it,
     persistent ones like all others. Transfers between devices hold a copy of their own.
 
+    Args:
+        simulation: The simulated step.
+        host_memory: Count what `_CopyFromGpuToHost` makes where it lies, on the host. TensorFlow
+            counts it on the GPU.
+
     Attributes:
         simulation: The simulated step.
     """
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Simulation, *, host_memory: bool = False) -> None:
         self.simulation = simulation
+        self._hosts = _find_hosts(simulation) if host_memory else {}
         self._peaks: dict[str, DeviceMemory] = {}
         self._lives: _Lives | None = None
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Full names of the devices and channels that ran something, in order of name."""
-        return self.simulation.devices
+        """Full names of the devices and channels that hold something, in order of name."""
+        if not self._hosts:
+            return self.simulation.devices
+        return tuple(sorted({*self.simulation.devices, *self._hosts.values()}))
 
     def peak(self, device: str) -> DeviceMemory:
         """The peak of a device (`GetPeakMemoryUsage`); the first one if there are several."""
@@ -90,13 +99,12 @@ class GraphMemory:
     def _find_peak(self, device: str) -> DeviceMemory:
         import numpy as np
 
-        wiring = self.simulation.wiring
         if device not in self.devices:
             return DeviceMemory(-1, (), 0)
         if self._lives is None:
-            self._lives = _lives(self.simulation)
+            self._lives = _lives(self.simulation, self._hosts)
         lives = self._lives
-        here = lives.device == wiring.devices.index(device)
+        here = lives.device == lives.places[device]
         ports = lives.ports[here]
         sizes, allocated, freed = (
             array[here] for array in (lives.size_bytes, lives.allocated_ns, lives.freed_ns)
@@ -132,8 +140,9 @@ class GraphMemory:
 
 
 class _Lives(NamedTuple):
-    """Every output of every node that ran, as arrays."""
+    """Every output of every node that ran, as arrays, and the numbers of the devices."""
 
+    places: dict[str, int]
     ports: NDArray[np.int64]
     device: NDArray[np.int64]
     size_bytes: NDArray[np.int64]
@@ -141,10 +150,25 @@ class _Lives(NamedTuple):
     freed_ns: NDArray[np.int64]
 
 
-def _lives(simulation: Simulation) -> _Lives:
+def _find_hosts(simulation: Simulation) -> dict[int, str]:
+    """The nodes that ran and whose output lies on the host, by number, with its full name."""
+    wiring = simulation.wiring
+    hosts: dict[int, str] = {}
+    for number in range(wiring.real):
+        if wiring.nodes[number].op == _COPY_TO_HOST and simulation.ends_ns[number] >= 0:
+            task = wiring.devices[wiring.device[number]].partition("/device:")[0]
+            hosts[number] = f"{task}/device:CPU:0"
+    return hosts
+
+
+def _lives(simulation: Simulation, hosts: dict[int, str]) -> _Lives:
     import numpy as np
 
     wiring = simulation.wiring
+    names = {name: place for place, name in enumerate(wiring.devices)}
+    device = np.array(wiring.device, dtype=np.int64)
+    for number, host in hosts.items():
+        device[number] = names.setdefault(host, len(names))
     owner = np.array(wiring.port_owner, dtype=np.int64)
     end_ns = np.array(simulation.ends_ns, dtype=np.int64)
     start_ns = np.array(simulation.starts_ns, dtype=np.int64)
@@ -160,8 +184,9 @@ def _lives(simulation: Simulation) -> _Lives:
     ports = np.flatnonzero(ran)
     owners = owner[ports]
     return _Lives(
+        names,
         ports,
-        np.array(wiring.device, dtype=np.int64)[owners],
+        device[owners],
         np.array(wiring.port_bytes, dtype=np.int64)[ports],
         start_ns[owners] // _MICROSECOND_NS * _MICROSECOND_NS,
         freed[ports],

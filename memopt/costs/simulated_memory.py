@@ -77,7 +77,8 @@ class SimulatedMemory:
     def _memory_now(self) -> GraphMemory:
         simulation = self.simulation()
         if self._latest is None or self._latest.simulation is not simulation:
-            self._latest = GraphMemory(simulation)
+            host_memory = self._scheduler.options.host_memory
+            self._latest = GraphMemory(simulation, host_memory=host_memory)
         return self._latest
 
     def cost(self, node: Node) -> Cost:

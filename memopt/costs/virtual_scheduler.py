@@ -56,6 +56,8 @@ class SchedulerOptions:
             version did; today they are free.
         transfer_times: Let a transfer take as long as the devices' links make it (latency and
             bandwidth of the slower one) instead of one nanosecond. Beyond TensorFlow.
+        host_memory: In `GraphMemory`, count copies on the host there, not on the GPU that makes
+            them. Beyond TensorFlow.
     """
 
     ready_nodes: str = FIRST_READY
@@ -64,6 +66,7 @@ class SchedulerOptions:
     count_in_memory: bool = False
     control_messages: bool = False
     transfer_times: bool = False
+    host_memory: bool = False
 
     def __post_init__(self) -> None:
         if self.ready_nodes not in MANAGERS:

@@ -167,3 +167,26 @@ def test_what_is_not_known_counts_as_little_as_it_can_be() -> None:
     properties = sized(SIZES)
     properties.add("a", (TensorProperties(DT_UINT8, (-1, 7), None),))
     assert worst_case_bytes(parse_graph(CHAIN), properties) == 7 + 40 + 8
+
+
+SWAPPED = """
+a = Exp() @/gpu:0
+out = _CopyFromGpuToHost(a) @/gpu:0
+b = Exp(^out) @/gpu:0
+back = _CopyFromHostToGpu(out, ^b) @/gpu:0
+end = Add(b, back) @/gpu:0
+"""
+
+
+def test_a_copy_on_the_host_counts_there_when_asked_for() -> None:
+    """It is made by an operation on the GPU, where TensorFlow counts it."""
+    sizes: dict[str, int | tuple[int, ...]] = {"a": 100, "out": 100, "b": 10, "back": 100, "end": 1}
+    times = dict.fromkeys(sizes, 1000)
+    simulation = simulate(SWAPPED, fetch="end", sizes=sizes, times=times, devices=(gpu(), cpu()))
+    as_tensorflow = GraphMemory(simulation)
+    assert as_tensorflow.peak(GPU).used_bytes == 211
+    assert as_tensorflow.devices == (GPU,)
+    charged = GraphMemory(simulation, host_memory=True)
+    assert charged.peak(GPU).used_bytes == 111
+    assert lives(charged.peak(CPU)).keys() == {"out:0"}
+    assert charged.devices == (CPU, GPU)

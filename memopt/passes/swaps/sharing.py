@@ -103,7 +103,7 @@ class SharedSwaps:
 
     def _excess(self, device: Device) -> int:
         """The bytes by which other devices exceed their memory, together."""
-        memory = GraphMemory(self._simulated.simulation())
+        memory = GraphMemory(self._simulated.simulation(), host_memory=True)
         excess = 0
         for other in self._simulated.cluster:
             if other.name != device.name and other.memory_bytes > 0:
