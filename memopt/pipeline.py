@@ -75,6 +75,7 @@ class _Run:
             iterations=self._iterations,
             stopped=stopped,
             simulations=0 if simulated is None else simulated.count,
+            simulated=simulated,
         )
 
     def _run_all(self) -> str:
@@ -112,16 +113,13 @@ class _Run:
         start = rewriter.checkpoint()
         started = time.perf_counter()
         before: dict[str, int] = {}
-        after: dict[str, int] = {}
         failure = ""
         try:
             before = self._peaks(pass_)
             pass_.run(rewriter, self._context)
             _verify_edits(pass_, rewriter, self._context, start.edits)
-            after = self._peaks(pass_)
         except Exception as error:  # noqa: BLE001 - a bug in a pass must not break the user's program
             rewriter.revert(start)
-            after = before
             failure = self._describe(pass_, error)
         report = PassReport(
             name=str(pass_),
@@ -132,7 +130,6 @@ class _Run:
             failure=failure,
             iteration=self._iterations,
             peak_before_bytes=before,
-            peak_after_bytes=after,
         )
         self._reports.append(report)
         return report

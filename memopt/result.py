@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
     from memopt.costs.properties import Properties
+    from memopt.costs.simulated_memory import SimulatedMemory
     from memopt.graph.rewriter import Declined, Edit
     from memopt.options import Level
 
@@ -27,8 +28,8 @@ class PassReport:
         seconds: Time taken, verification included.
         failure: Why the pass was undone, or "" if it stands.
         iteration: The iteration that it was part of; 0 for a pass that is not repeated.
-        peak_before_bytes: Each device's simulated peak before; empty without devices.
-        peak_after_bytes: Each device's simulated peak after.
+        peak_before_bytes: Each device's simulated peak before; empty without devices, and for a
+            pass that does not change it.
     """
 
     name: str
@@ -39,7 +40,6 @@ class PassReport:
     failure: str = ""
     iteration: int = 0
     peak_before_bytes: Mapping[str, int] = field(default_factory=dict)
-    peak_after_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class GraphReport:
         iterations: How often the repeated passes ran.
         stopped: Why they did not run again.
         simulations: How many simulations it took.
+        simulated: The simulated step of what came out, if there are devices.
     """
 
     function: str
@@ -59,6 +60,19 @@ class GraphReport:
     iterations: int
     stopped: str
     simulations: int
+    simulated: SimulatedMemory | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def peak_before_bytes(self) -> Mapping[str, int]:
+        """Each device's simulated peak before; empty if no pass asked for it."""
+        return next((done.peak_before_bytes for done in self.passes if done.peak_before_bytes), {})
+
+    @property
+    def peak_after_bytes(self) -> Mapping[str, int]:
+        """Each device's simulated peak after, simulated when first asked for."""
+        if self.simulated is None or not self.peak_before_bytes:
+            return {}
+        return self.simulated.peak_bytes()
 
 
 @dataclass(frozen=True)
@@ -101,14 +115,12 @@ class OptimizationReport:
     @property
     def peak_before_bytes(self) -> Mapping[str, int]:
         """Each device's simulated peak before, main graph; empty without devices."""
-        known = [report.peak_before_bytes for report in self.graphs[0].passes]
-        return next((peaks for peaks in known if peaks), {})
+        return self.graphs[0].peak_before_bytes
 
     @property
     def peak_after_bytes(self) -> Mapping[str, int]:
-        """Each device's simulated peak after, main graph; empty without devices."""
-        known = [report.peak_after_bytes for report in reversed(self.graphs[0].passes)]
-        return next((peaks for peaks in known if peaks), {})
+        """Each device's simulated peak after, main graph, simulated when first asked for."""
+        return self.graphs[0].peak_after_bytes
 
     @property
     def modified(self) -> bool:
@@ -161,7 +173,6 @@ class OptimizationReport:
             "failure": report.failure,
             "iteration": report.iteration,
             "peak_before_bytes": dict(report.peak_before_bytes),
-            "peak_after_bytes": dict(report.peak_after_bytes),
             "edits": [
                 {
                     "reason": edit.reason,

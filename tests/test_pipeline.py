@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from memopt.graph.graph import Graph
     from memopt.graph.rewriter import Declined, Edit, Rewriter
-    from memopt.result import GraphReport, PassReport
+    from memopt.result import GraphReport
 
 STEP = """\
 x = Placeholder() {dtype=float}
@@ -267,36 +267,44 @@ BEFORE_BYTES = 100 + 40 + 8 + 8
 AFTER_BYTES = 100 + 40 + 8
 
 
-def peaks(done: PassReport) -> tuple[dict[str, int], dict[str, int]]:
-    return dict(done.peak_before_bytes), dict(done.peak_after_bytes)
+def peaks(report: GraphReport) -> list[dict[str, int]]:
+    """Before each pass, and after the last."""
+    return [dict(done.peak_before_bytes) for done in report.passes] + [
+        dict(report.peak_after_bytes)
+    ]
 
 
-def test_peaks_are_those_before_and_after_each_pass() -> None:
+def test_peaks_are_those_before_each_pass_and_at_the_end() -> None:
     report = run([Grow(until=5), Save(), Look()])
-    grow, save, look = report.passes
-    assert peaks(grow) == ({CPU: BEFORE_BYTES}, {CPU: BEFORE_BYTES})
-    assert peaks(save) == ({CPU: BEFORE_BYTES}, {CPU: AFTER_BYTES})
-    assert peaks(look) == ({CPU: AFTER_BYTES}, {CPU: AFTER_BYTES})
+    before, after = {CPU: BEFORE_BYTES}, {CPU: AFTER_BYTES}
+    assert peaks(report) == [before, before, after, after]
     # At the start and after each of the two edits; what did not change is not simulated again.
     assert report.simulations == 3
 
 
+def test_the_peak_at_the_end_is_not_simulated_until_somebody_asks() -> None:
+    report = run([Save()])
+    assert report.simulations == 1
+    assert report.simulated is not None
+    assert report.simulated.count == 1
+    assert peaks(report) == [{CPU: BEFORE_BYTES}, {CPU: AFTER_BYTES}]
+    assert report.simulated.count == 2
+
+
 def test_peaks_are_not_asked_for_where_a_pass_cannot_change_them() -> None:
     report = run([Mark()])
-    assert peaks(report.passes[0]) == ({}, {})
+    assert peaks(report) == [{}, {}]
     assert report.simulations == 0
 
 
 def test_there_are_no_peaks_without_devices() -> None:
-    report = run([Save()], simulated=False)
-    assert peaks(report.passes[0]) == ({}, {})
+    assert peaks(run([Save()], simulated=False)) == [{}, {}]
 
 
 def test_the_peak_after_a_pass_that_was_undone_is_that_before() -> None:
-    undone, look = run([Save(fails=True), Look()]).passes
-    assert undone.failure
-    assert peaks(undone) == ({CPU: BEFORE_BYTES}, {CPU: BEFORE_BYTES})
-    assert peaks(look) == ({CPU: BEFORE_BYTES}, {CPU: BEFORE_BYTES})
+    report = run([Save(fails=True), Look()])
+    assert report.passes[0].failure
+    assert peaks(report) == [{CPU: BEFORE_BYTES}] * 3
 
 
 # --- deadline ------------------------------------------------------------------------------------
