@@ -37,6 +37,8 @@ demo: $(SETUP)  ## rewrite a real ResNet50 training step, run both, compare
 benchmark: $(SETUP)  ## the tables of the README
 	$(BIN)/python benchmarks/recomputation_speed.py
 	$(BIN)/python benchmarks/level_speed.py
+	$(BIN)/python benchmarks/sums_peaks.py
+	$(BIN)/python benchmarks/swapping_peaks.py
 	$(BIN)/python benchmarks/measured_peaks.py
 
 clean:  ## remove the environment and all caches

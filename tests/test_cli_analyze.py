@@ -139,6 +139,27 @@ def test_every_bad_file_is_one_line(step_file: Path, tmp_path: Path) -> None:
         assert_one_line(run("analyze", one.path, "--device", GPU), one.message)
 
 
+@pytest.mark.parametrize("level", ["heuristics", "improved_heuristics"])
+@pytest.mark.parametrize("model", ["bert", "lstm", "unet", "mobilenetv2"])
+def test_a_models_file_is_analyzed_before_and_after_a_rewrite(
+    model: str, level: str, tmp_path: Path
+) -> None:
+    before, after = tmp_path / "before.pb", tmp_path / "after.pb"
+    save(tiny_step(model).function, str(before))
+    peak_bytes = json.loads(run("analyze", before, "--device", GPU, "--json").output)["devices"][0][
+        "peak_bytes"
+    ]
+    device = ("--device", f"GPU:0=GPU:{peak_bytes // 2}")
+    ended = run("optimize", before, "-o", after, "--level", level, *device, "--json")
+    assert (ended.status, ended.errors) == (0, "")
+    report = json.loads(ended.output)["report"]
+    assert not any(done["failure"] for done in report["passes"])
+    analyzed = run("analyze", after, *device, "--json")
+    assert analyzed.status == 0
+    (peak_after_bytes,) = report["peak_after_bytes"].values()
+    assert json.loads(analyzed.output)["devices"][0]["peak_bytes"] == peak_after_bytes
+
+
 def test_the_installed_command_prints_plain_text_into_a_pipe(held_file: Path) -> None:
     ended = run_installed("analyze", held_file, "--device", GPU, "--fetch", "there:0")
     assert (ended.status, ended.errors) == (0, "")
