@@ -22,9 +22,8 @@ os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from machine import describe_machine
-from rich.console import Console
-from rich.table import Table
 from support.native import optimize_native
+from tables import print_measured
 
 import memopt
 from memopt.item import GrapplerItem
@@ -57,7 +56,7 @@ def main() -> None:
     for model in arguments.models:
         rows.extend(measure(model, arguments.mode))
         print(f"{model} done", file=sys.stderr)
-    print_table(rows)
+    print_measured(rows)
     if arguments.json:
         result = {"machine": describe_machine(), "mode": arguments.mode, "rows": rows}
         Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
@@ -70,11 +69,11 @@ def measure(model: str, mode: Any) -> Iterator[dict[str, Any]]:
     for name, graph_def in rewrites(step):
         verification = memopt.verify(step.function, graph_def, inputs=step.inputs, mode=mode)
         yield {
-            "model": model,
+            "step": model,
             "rewrite": name,
             "added": len(graph_def.node) - nodes,
             "equal": verification.equal,
-            "within_tolerance": verification.within_tolerance,
+            "verdict": "bit for bit" if verification.equal else str(verification.within_tolerance),
             "held_bytes": verification.original.held_bytes,
             "original_bytes": verification.original.step_peak_bytes,
             "rewritten_bytes": verification.rewritten.step_peak_bytes,
@@ -89,28 +88,6 @@ def rewrites(step: TrainingStep) -> Iterator[tuple[str, GraphDef]]:
     yield "native", optimize_native(item.graph_def, LEVEL, fetch, SCOPE)
     for name, options in VARIANTS.items():
         yield name, memopt.optimize(step.function, **options).graph_def
-
-
-def print_table(rows: list[dict[str, Any]]) -> None:
-    """The figures for people: peaks of the step on top of what it holds, in MiB."""
-    table = Table(title=describe_machine(), title_justify="left")
-    for column in ("model", "rewrite"):
-        table.add_column(column)
-    for column in ("nodes added", "before", "after", "change", "time", "equal"):
-        table.add_column(column, justify="right")
-    for row in rows:
-        before, after = row["original_bytes"], row["rewritten_bytes"]
-        table.add_row(
-            row["model"],
-            row["rewrite"],
-            str(row["added"]),
-            f"{before / 2**20:.1f}",
-            f"{after / 2**20:.1f}",
-            f"{(after - before) / before:+.0%}",
-            f"x{row['time_ratio']:.2f}",
-            "bit for bit" if row["equal"] else str(row["within_tolerance"]),
-        )
-    Console(width=110).print(table)
 
 
 if __name__ == "__main__":

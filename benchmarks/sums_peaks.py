@@ -23,9 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import numpy as np
 import tensorflow as tf
 from machine import describe_machine
-from rich.console import Console
-from rich.table import Table
 from support.native import optimize_native
+from tables import print_measured
 
 import memopt
 from memopt.cluster import Device
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
+
+    from memopt.runtime.verification import Verification
 
 LEVEL = "scheduling_heuristics"
 SMALL = Device.parse("CPU:0=CPU:1MiB")
@@ -57,7 +58,7 @@ def main() -> None:
     parser.add_argument("--json", help="where to write the figures")
     arguments = parser.parse_args()
     rows = [row for name, function, inputs in steps() for row in measure(name, function, inputs)]
-    print_table(rows)
+    print_measured(rows)
     if arguments.json:
         result = {"machine": describe_machine(), "rows": rows}
         Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
@@ -105,14 +106,19 @@ def measure(name: str, function: Any, inputs: Any) -> Iterator[dict[str, Any]]:
             "rewrite": variant,
             "added": len(graph_def.node) - len(function.graph.get_operations()),
             "equal": verification.equal,
-            "largest_difference": max(
-                (difference.max_abs_difference or 0.0 for difference in verification.differences),
-                default=0.0,
-            ),
+            "verdict": verdict(verification),
             "original_bytes": verification.original.step_peak_bytes,
             "rewritten_bytes": verification.rewritten.step_peak_bytes,
             "time_ratio": verification.time_ratio,
         }
+
+
+def verdict(verification: Verification) -> str:
+    """How equal the results are."""
+    if verification.equal:
+        return "bit for bit"
+    largest = max(one.max_abs_difference or 0.0 for one in verification.differences)
+    return f"within {largest:.1e}"
 
 
 def rewrites(function: Any) -> Iterator[tuple[str, GraphDef]]:
@@ -122,28 +128,6 @@ def rewrites(function: Any) -> Iterator[tuple[str, GraphDef]]:
     yield "Grappler", optimize_native(item.graph_def, LEVEL.upper(), fetch, devices=[SMALL])
     for name, options in VARIANTS.items():
         yield name, memopt.optimize(function, level=LEVEL, devices=[SMALL], **options).graph_def
-
-
-def print_table(rows: list[dict[str, Any]]) -> None:
-    """The figures for people: peaks of the step on top of what it holds, in MiB."""
-    table = Table(title=describe_machine(), title_justify="left")
-    for column in ("step", "rewrite"):
-        table.add_column(column)
-    for column in ("added", "before", "after", "change", "time", "equal"):
-        table.add_column(column, justify="right")
-    for row in rows:
-        before, after = row["original_bytes"], row["rewritten_bytes"]
-        table.add_row(
-            row["step"],
-            row["rewrite"],
-            str(row["added"]),
-            f"{before / 2**20:.1f}",
-            f"{after / 2**20:.1f}",
-            f"{(after - before) / before:+.0%}",
-            f"x{row['time_ratio']:.2f}",
-            "bit for bit" if row["equal"] else f"within {row['largest_difference']:.1e}",
-        )
-    Console(width=110).print(table)
 
 
 if __name__ == "__main__":

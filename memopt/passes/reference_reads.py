@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.graph import op_types
+from memopt.graph.reference_variables import find_writers, variables_read
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -40,7 +41,7 @@ class ReferenceReads:
             return None
         nodes = self._numbering.nodes
         for place in sources:
-            for variable in self._variables_read(nodes[place]):
+            for variable in variables_read(self._graph, nodes[place]):
                 for writer in self._writers_of(variable):
                     if self._is_after(writer, targets) or self._is_after(place, (writer,)):
                         continue
@@ -50,54 +51,13 @@ class ReferenceReads:
                     )
         return None
 
-    def _variables_read(self, node: Node) -> list[Node]:
-        """The reference variables whose buffers a node may read."""
-        found: dict[Node, None] = {}
-        seen = {node}
-        pending = [tensor.node for tensor in node.inputs]
-        while pending:
-            producer = pending.pop()
-            if producer in seen:
-                continue
-            seen.add(producer)
-            if producer.op in op_types.REF_VARIABLES:
-                found[producer] = None
-            elif self._hands_on_buffer(producer):
-                pending.extend(tensor.node for tensor in producer.inputs)
-        return list(found)
-
     def _writers_of(self, variable: Node) -> list[int]:
         """The nodes of the step that take the variable by reference, positions."""
-        if variable in self._writers:
-            return self._writers[variable]
-        found: dict[int, None] = {}
-        pending = [variable]
-        while pending:
-            for tensor in pending.pop().outputs:
-                for user, slot in tensor.uses:
-                    place = self._numbering.place(user)
-                    if place in found or place < 0 or not self._takes_reference(user, slot):
-                        continue
-                    found[place] = None
-                    pending.append(user)
-        executed = self._executed_nodes()
-        writers = [
-            place
-            for place in found
-            if executed[place] and self._numbering.nodes[place].op not in op_types.FORWARDING
-        ]
-        self._writers[variable] = writers
-        return writers
-
-    def _takes_reference(self, user: Node, slot: int) -> bool:
-        types = op_types.port_types(user, self._graph.library)
-        return types.inputs[slot] > op_types.REF_TYPE_OFFSET
-
-    def _hands_on_buffer(self, node: Node) -> bool:
-        if node.op in op_types.FORWARDING:
-            return True
-        signature = op_types.require_signature(node, self._graph.library)
-        return any(argument.is_ref for argument in signature.outputs)
+        if variable not in self._writers:
+            executed = self._executed_nodes()
+            places = map(self._numbering.place, find_writers(self._graph, variable))
+            self._writers[variable] = [place for place in places if place >= 0 and executed[place]]
+        return self._writers[variable]
 
     def _executed_nodes(self) -> list[bool]:
         """Which nodes run in a step: what leads to a fetch, or all when no fetch is known."""
