@@ -1,0 +1,217 @@
+"""BufferGraph: a graph as the allocator sees it, in numbers, and the memory of a sequence of it.
+
+Nothing here knows ops or kernels; `buffers` turns a graph into a `BufferGraph`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from memopt.errors import OptionsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from memopt.graph.graph import Node
+
+    Kind = Literal["allocate", "free"]
+
+SCRATCH = -1
+"""The number that scratch memory has among the buffers of a timeline."""
+
+
+@dataclass(frozen=True)
+class BufferGraph:
+    """A graph as the allocator sees it: integers for nodes and for buffers.
+
+    Nodes are numbered as in `Numbering.of(graph)`. A buffer is made by one node, or by none if it
+    is there before the step. Aliases are resolved: who reads an alias reads the buffer behind it.
+
+    Attributes:
+        nodes: The nodes.
+        producers: By node: the nodes that come before it in any case, by data or control, each
+            once; without the edges that close a loop.
+        made: By node: the buffers that it allocates, in the order in which it does.
+        read: By node: the buffers that it reads, through whatever aliases, each once. It holds them
+            while it runs.
+        size_bytes: By buffer: its size as requested.
+        scratch_bytes: By node: the memory that its kernel has only while it runs.
+        lasting: By buffer: whether it is kept to the end of the step: constants, feeds, fetches,
+            variables. A value that a variable takes is kept, and the variable's old value is a
+            buffer that no node makes and that is free when its last reader has ended; the node that
+            updates the variable is one of its readers.
+        reusable: By buffer: those buffers whose memory its maker puts it into if nobody else reads
+            them any more, in the order in which the kernel tries them. The maker reads each of
+            them, and they are of the same size.
+    """
+
+    nodes: tuple[Node, ...]
+    producers: list[list[int]]
+    made: list[list[int]]
+    read: list[list[int]]
+    size_bytes: list[int]
+    scratch_bytes: list[int]
+    lasting: list[bool]
+    reusable: list[list[int]]
+
+    @property
+    def held_bytes(self) -> int:
+        """What is in use before the step: the buffers that no node makes."""
+        made = sum(self.size_bytes[buffer] for buffers in self.made for buffer in buffers)
+        return sum(self.size_bytes) - made
+
+
+class MemoryEvent(NamedTuple):
+    """One change of what is in use.
+
+    Attributes:
+        position: Position of the node in the sequence.
+        kind: "allocate" or "free".
+        buffer: The buffer; `SCRATCH` for scratch memory. When memory that several buffers had one
+            after the other is freed, it is the last of them.
+        size_bytes: Its size.
+    """
+
+    position: int
+    kind: Kind
+    buffer: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class MemoryTimeline:
+    """The memory that a sequence uses; everything that is held counts.
+
+    Attributes:
+        buffer_graph: What was simulated.
+        sequence: The nodes in the order in which they run.
+        held_bytes: In use before the step.
+        usage_bytes: By position in the sequence: the most that is in use while that node runs.
+        peak_bytes: The most that is in use at any time.
+        peak_position: Where that is so for the first time; -1 for an empty sequence.
+        last_position: By buffer: the position of its last reader, or of its maker if nobody reads
+            it; -1 if neither runs.
+        reused: For each buffer that took over the memory of another: that other.
+    """
+
+    buffer_graph: BufferGraph
+    sequence: tuple[int, ...]
+    held_bytes: int
+    usage_bytes: list[int]
+    peak_bytes: int
+    peak_position: int
+    last_position: list[int]
+    reused: dict[int, int]
+
+    @property
+    def step_peak_bytes(self) -> int:
+        """The most that the step has in use on top of what is held before it."""
+        return self.peak_bytes - self.held_bytes
+
+    def events(self) -> Iterator[MemoryEvent]:
+        """Every change, in order. What has no size makes none."""
+        graph = self.buffer_graph
+        given = set(self.reused.values())
+        for position, node in enumerate(self.sequence):
+            for buffer in graph.made[node]:
+                if graph.size_bytes[buffer] and buffer not in self.reused:
+                    yield MemoryEvent(position, "allocate", buffer, graph.size_bytes[buffer])
+            if scratch_bytes := graph.scratch_bytes[node]:
+                yield MemoryEvent(position, "allocate", SCRATCH, scratch_bytes)
+                yield MemoryEvent(position, "free", SCRATCH, scratch_bytes)
+            for buffer in (*graph.read[node], *graph.made[node]):
+                if self._is_freed(buffer, position) and buffer not in given:
+                    yield MemoryEvent(position, "free", buffer, graph.size_bytes[buffer])
+
+    def _is_freed(self, buffer: int, position: int) -> bool:
+        graph = self.buffer_graph
+        ends = self.last_position[buffer] == position and not graph.lasting[buffer]
+        return ends and bool(graph.size_bytes[buffer])
+
+
+def simulate(buffer_graph: BufferGraph, sequence: Sequence[int]) -> MemoryTimeline:
+    """Follow the allocator through the nodes, one after the other; linear in nodes and edges.
+
+    A node's buffers and scratch memory come while all that it reads is still there; then what
+    nobody reads any more goes. Nodes that are not in the sequence do not run and read nothing.
+
+    Args:
+        buffer_graph: The graph.
+        sequence: Numbers of nodes, each once, producers first; `check_sequence` checks it.
+    """
+    graph = buffer_graph
+    made, read, size_bytes = graph.made, graph.read, graph.size_bytes
+    scratch_bytes, lasting = graph.scratch_bytes, graph.lasting
+    last_position = _last_positions(graph, sequence)
+    reused: dict[int, int] = {}
+    held_bytes = in_use_bytes = graph.held_bytes
+    usage_bytes: list[int] = []
+    for position, node in enumerate(sequence):
+        given: list[int] = []
+        for buffer in made[node]:
+            source = _find_source(graph, buffer, position, last_position, given)
+            if source is None:
+                in_use_bytes += size_bytes[buffer]
+                continue
+            reused[buffer] = source
+            given.append(source)
+        usage_bytes.append(in_use_bytes + scratch_bytes[node])
+        for buffers in (read[node], made[node]):
+            for buffer in buffers:
+                ends = last_position[buffer] == position and not lasting[buffer]
+                if ends and buffer not in given:
+                    in_use_bytes -= size_bytes[buffer]
+    peak_bytes = max(usage_bytes, default=held_bytes)
+    return MemoryTimeline(
+        buffer_graph=graph,
+        sequence=tuple(sequence),
+        held_bytes=held_bytes,
+        usage_bytes=usage_bytes,
+        peak_bytes=peak_bytes,
+        peak_position=usage_bytes.index(peak_bytes) if usage_bytes else -1,
+        last_position=last_position,
+        reused=reused,
+    )
+
+
+def check_sequence(buffer_graph: BufferGraph, sequence: Sequence[int]) -> None:
+    """Check that a sequence can run: every node at most once and after all its producers.
+
+    Raises:
+        OptionsError: It cannot; the message names the node.
+    """
+    ran = [False] * len(buffer_graph.nodes)
+    for node in sequence:
+        if not 0 <= node < len(ran):
+            raise OptionsError(f"the sequence has node {node}, but the graph {len(ran)} nodes")
+        name = buffer_graph.nodes[node].name
+        if ran[node]:
+            raise OptionsError(f"node {name!r} is in the sequence twice")
+        for producer in buffer_graph.producers[node]:
+            if not ran[producer]:
+                needed = buffer_graph.nodes[producer].name
+                raise OptionsError(f"node {name!r} comes before {needed!r}, which it needs")
+        ran[node] = True
+
+
+def _last_positions(graph: BufferGraph, sequence: Sequence[int]) -> list[int]:
+    """By buffer: when it was made or read last, -1 if never."""
+    last_position = [-1] * len(graph.size_bytes)
+    for position, node in enumerate(sequence):
+        for buffer in graph.made[node]:
+            last_position[buffer] = position
+        for buffer in graph.read[node]:
+            last_position[buffer] = position
+    return last_position
+
+
+def _find_source(
+    graph: BufferGraph, buffer: int, position: int, last_position: list[int], given: list[int]
+) -> int | None:
+    """The buffer whose memory a new one takes over, if there is one."""
+    for source in graph.reusable[buffer]:
+        ends = last_position[source] == position and not graph.lasting[source]
+        if ends and source not in given:
+            return source
+    return None
