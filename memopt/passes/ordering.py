@@ -1,0 +1,144 @@
+"""Ordering: control edges that make TensorFlow run a graph in an order that needs little memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from memopt.costs.buffer_graph import simulate
+from memopt.costs.buffers import buffer_graph_of
+from memopt.errors import OptionsError
+from memopt.graph import op_types
+from memopt.graph.functiondef import ARGUMENT, RESULT
+from memopt.graph.rewriter import Touches
+from memopt.passes.base import Context, Pass
+from memopt.sequencing.enforcement import enforce
+from memopt.sequencing.fusions import find_fused_pairs, keep_adjacent
+from memopt.sequencing.orders import BEST, SEQUENCERS, make_sequence
+from memopt.sequencing.precedence import Precedence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from memopt.costs.buffer_graph import BufferGraph
+    from memopt.graph.graph import Graph
+    from memopt.graph.rewriter import Rewriter
+    from memopt.sequencing.enforcement import Chain
+
+_MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Ordering(Pass):
+    """Order the operations of a step by control edges, so that the peak planned is the real one.
+
+    1. What leads to a fetch gets a sequence, by the sequencer that is asked for. In a function's
+       body what leads to a result or is kept for its effects.
+    2. Every sequence keeps the graph's edges; operations on the same variable of which one writes,
+       and random and other stateful operations, keep their order in the graph besides.
+    3. Conv2D and BiasAdd, and Conv2DBackpropFilter and the BiasAddGrad of the same gradient, stand
+       side by side: oneDNN may make one operation of them, and something between the two would
+       make the call fail.
+    4. Neighbours of the sequence on one device, in one loop and one branch get a control edge
+       where no path orders them already; see `enforce`.
+
+    Nodes that do not run for the fetches are left alone: an edge from one would make it run. So
+    the graph that comes out is for these fetches; asked for others, it may run what they do not
+    need.
+    """
+
+    name: ClassVar[str] = "ordering"
+    touches: ClassVar[frozenset[Touches]] = frozenset({Touches.CONTROL_EDGES})
+
+    sequencer: str = BEST
+    """How the order is found: see `SEQUENCERS`."""
+    smallest_bytes: int = 0
+    """Leave operations free that touch nothing as large as this; 0 orders all that hold memory."""
+
+    def __post_init__(self) -> None:
+        if self.sequencer not in SEQUENCERS:
+            names = ", ".join(SEQUENCERS)
+            raise OptionsError(f"ordering: sequencer is one of {names}, not {self.sequencer!r}")
+        if self.smallest_bytes < 0:
+            raise OptionsError(f"ordering: smallest_bytes is {self.smallest_bytes}, less than 0")
+
+    def run(self, rewriter: Rewriter, context: Context) -> None:
+        """Find the sequence and enforce it, with one edit for each chain of operations."""
+        graph = rewriter.graph
+        order = self.order(graph, context)
+        if order is None:
+            return
+        nodes = order.buffer_graph.nodes
+        chains = enforce(
+            order.buffer_graph,
+            order.sequence,
+            smallest_bytes=self.smallest_bytes,
+            fed=context.fed,
+        )
+        for chain in chains:
+            if not chain.edges:
+                continue
+            with rewriter.edit(self._reason(order, chain)):
+                for before, after in chain.edges:
+                    rewriter.add_control_input(nodes[after], nodes[before])
+
+    def order(self, graph: Graph, context: Context) -> Order | None:
+        """The sequence that would be enforced, as it is simulated; `None` for an empty graph."""
+        if not len(graph):
+            return None
+        buffer_graph = buffer_graph_of(
+            graph,
+            context.properties,
+            fed=[f"{name}:0" for name in sorted(context.fed)],
+            fetched=list(_fetched_tensors(graph, context)),
+        )
+        precedence = Precedence.of(graph, buffer_graph, _roots(graph, context))
+        sequence = make_sequence(self.sequencer, graph, buffer_graph, precedence)
+        pairs = find_fused_pairs(buffer_graph.nodes)
+        sequence, _ = keep_adjacent(precedence, sequence, pairs)
+        return Order(buffer_graph, sequence, simulate(buffer_graph, sequence).step_peak_bytes)
+
+    def _reason(self, order: Order, chain: Chain) -> str:
+        where = f" on {chain.device}" if chain.device else ""
+        return (
+            f"{len(chain.nodes)} operations{where} run in the order {self.sequencer!r}, in which "
+            f"the step needs {order.step_peak_bytes / _MEBIBYTE:.2f} MiB on top of what it holds; "
+            f"paths keep {len(chain.nodes) - 1 - len(chain.edges)} of them in order already"
+        )
+
+
+class Order(NamedTuple):
+    """A sequence with what it was found on.
+
+    Attributes:
+        buffer_graph: The graph in numbers.
+        sequence: The nodes that run, as numbers.
+        step_peak_bytes: What it needs in the simulation, on top of what is held before the step.
+    """
+
+    buffer_graph: BufferGraph
+    sequence: Sequence[int]
+    step_peak_bytes: int
+
+
+def _fetched_tensors(graph: Graph, context: Context) -> Iterator[str]:
+    """The tensors that are handed to the caller.
+
+    A node with an effect is asked for because of it: nobody gets what it gives besides.
+    """
+    for name in sorted(context.fetched):
+        node = graph.find(name)
+        if node is None:
+            continue
+        if node.op == RESULT:
+            yield node.inputs[0].name
+        elif not op_types.is_stateful(node, graph.library):
+            yield from (f"{name}:{port}" for port in range(len(context.properties.outputs(name))))
+
+
+def _roots(graph: Graph, context: Context) -> frozenset[str]:
+    """The nodes because of which others run."""
+    if any(node.op in (ARGUMENT, RESULT) for node in graph):
+        # A body's kept nodes are those that run for their effects.
+        return context.fetched | context.kept
+    return context.fetched

@@ -1,0 +1,175 @@
+"""The fewest control edges that make TensorFlow keep to a sequence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from memopt.graph import op_types
+from memopt.sequencing.frames import CONTROL_FLOW, find_frames
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from memopt.costs.buffer_graph import BufferGraph
+    from memopt.graph.graph import Node
+
+_NO_ENDS = CONTROL_FLOW | frozenset(
+    "_Arg _Retval _DeviceArg _DeviceRetval Placeholder PlaceholderV2 PlaceholderWithDefault "
+    "Const HostConst VarHandleOp NoOp".split()
+)
+"""Ops at which no edge starts or ends: they hold nothing new, or lie on a frame's border."""
+
+
+class ControlEdge(NamedTuple):
+    """One node that has to wait for another, both as numbers."""
+
+    before: int
+    after: int
+
+
+class Chain(NamedTuple):
+    """Nodes that are ordered among each other.
+
+    Attributes:
+        device: Where they run, as the graph spells it.
+        nodes: The nodes, as numbers, in the order of the sequence.
+        edges: What it takes to keep them in that order.
+    """
+
+    device: str
+    nodes: list[int]
+    edges: list[ControlEdge]
+
+
+def enforce(
+    buffer_graph: BufferGraph,
+    sequence: Sequence[int],
+    *,
+    smallest_bytes: int = 0,
+    fed: Collection[str] = (),
+) -> list[Chain]:
+    """The control edges that enforce a sequence, as few as there can be.
+
+    1. Nodes are ordered that hold memory: that make or read a buffer of at least `smallest_bytes`,
+       or have so much scratch memory. What was there before the step and stays does not count,
+       nor does a node that hands on what it reads: its users read that after it.
+    2. Nodes of one device, one loop and one branch form a chain. No edge leads from one chain to
+       another: none makes a device wait for another, crosses a frame's border, or comes out of a
+       branch that may be dead.
+    3. Two neighbours of a chain get an edge, unless a path leads from the one to the other, by the
+       graph's edges or by those added, through any nodes. (Such a path over a third node of the
+       chain there cannot be. So this is the transitive reduction.) A path into a Merge counts for
+       nothing: it does not wait for the other side.
+
+    Near-linear: the search for a path looks only at what stands between two neighbours in the
+    sequence.
+
+    Args:
+        buffer_graph: The graph in numbers.
+        sequence: The nodes that run, as numbers, producers first.
+        smallest_bytes: Nodes that touch nothing as large as this are left free.
+        fed: Names of nodes whose own computation does not run.
+
+    Returns:
+        The chains in which there is something to order, each with the edges to add.
+    """
+    search = _PathSearch(buffer_graph, sequence)
+    frames = find_frames(buffer_graph.nodes, sequence)
+    matters = _find_nodes_that_matter(buffer_graph, sequence, smallest_bytes, fed)
+    chains: dict[tuple[str, int], Chain] = {}
+    for node in sequence:
+        if not matters[node]:
+            continue
+        device = buffer_graph.nodes[node].device
+        chain = chains.setdefault((device, frames[node]), Chain(device, [], []))
+        if chain.nodes and not search.leads(chain.nodes[-1], node):
+            edge = ControlEdge(chain.nodes[-1], node)
+            chain.edges.append(edge)
+            search.add(edge)
+        chain.nodes.append(node)
+    return [chain for chain in chains.values() if len(chain.nodes) > 1]
+
+
+def _find_nodes_that_matter(
+    graph: BufferGraph, sequence: Sequence[int], smallest_bytes: int, fed: Collection[str]
+) -> list[bool]:
+    """By node whether its place in the sequence can change what is in use."""
+    is_large = _find_large_buffers(graph, smallest_bytes)
+    handed_on = _find_handed_on(graph, sequence)
+    matters = [False] * len(graph.nodes)
+    for place in sequence:
+        touched = [*graph.made[place], *graph.read[place]]
+        if not graph.made[place]:
+            touched = [buffer for buffer in touched if buffer not in handed_on[place]]
+        needs_scratch = 0 < smallest_bytes <= graph.scratch_bytes[place]
+        if needs_scratch or any(is_large[buffer] for buffer in touched):
+            matters[place] = _can_end(graph.nodes[place], fed)
+    return matters
+
+
+def _find_large_buffers(graph: BufferGraph, smallest_bytes: int) -> list[bool]:
+    """By buffer whether it is of at least that size, and comes or goes during the step."""
+    is_made = [False] * len(graph.size_bytes)
+    for buffers in graph.made:
+        for buffer in buffers:
+            is_made[buffer] = True
+    return [
+        size_bytes >= smallest_bytes and (made or not lasting)
+        for size_bytes, made, lasting in zip(graph.size_bytes, is_made, graph.lasting, strict=True)
+    ]
+
+
+def _find_handed_on(graph: BufferGraph, sequence: Sequence[int]) -> list[set[int]]:
+    """By node the buffers that one of its users reads as well, so that it never is the last."""
+    handed_on: list[set[int]] = [set() for _ in graph.nodes]
+    for user in sequence:
+        for producer in graph.producers[user]:
+            handed_on[producer].update(graph.read[user])
+    return handed_on
+
+
+def _can_end(node: Node, fed: Collection[str]) -> bool:
+    return node.op not in _NO_ENDS and node.name not in fed
+
+
+class _PathSearch:
+    """Whether a path leads from a node to a later one of the sequence."""
+
+    def __init__(self, buffer_graph: BufferGraph, sequence: Sequence[int]) -> None:
+        self._rank = [-1] * len(buffer_graph.nodes)
+        for rank, node in enumerate(sequence):
+            self._rank[node] = rank
+        self._producers = buffer_graph.producers
+        self._added: dict[int, list[int]] = {}
+        self._merges = {
+            place: _controls(buffer_graph, place)
+            for place, node in enumerate(buffer_graph.nodes)
+            if node.op in op_types.MERGES
+        }
+
+    def add(self, edge: ControlEdge) -> None:
+        """Count an edge that is to be added."""
+        self._added.setdefault(edge.after, []).append(edge.before)
+
+    def leads(self, before: int, after: int) -> bool:
+        """Whether a path leads from the one to the other."""
+        first = self._rank[before]
+        seen = {after}
+        pending = [after]
+        while pending:
+            node = pending.pop()
+            earlier = self._merges.get(node, self._producers[node])
+            for producer in (*earlier, *self._added.get(node, ())):
+                if producer == before:
+                    return True
+                if producer not in seen and self._rank[producer] > first:
+                    seen.add(producer)
+                    pending.append(producer)
+        return False
+
+
+def _controls(buffer_graph: BufferGraph, place: int) -> list[int]:
+    """Those producers of a node that it waits for by control."""
+    nodes = buffer_graph.nodes
+    controls = frozenset(nodes[place].control_inputs)
+    return [producer for producer in buffer_graph.producers[place] if nodes[producer] in controls]

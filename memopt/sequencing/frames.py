@@ -1,0 +1,121 @@
+"""Which nodes are alive together: loops and branches made of Switch, Merge, Enter and Exit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from memopt.graph import op_types
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from memopt.graph.graph import Node, Tensor
+
+Condition = tuple[object, ...]
+"""What must be so for a node to be alive: which side of which predicate, or which Merge."""
+
+
+class Frame(NamedTuple):
+    """A loop, and the conditions under which it runs as a whole."""
+
+    name: bytes
+    around: frozenset[Condition]
+
+
+class Place(NamedTuple):
+    """Where a node runs: the loops around it, outermost first, and the branches inside."""
+
+    frames: tuple[Frame, ...] = ()
+    conditions: frozenset[Condition] = frozenset()
+
+
+SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
+ENTERS = frozenset({"Enter", "RefEnter"})
+EXITS = frozenset({"Exit", "RefExit"})
+CONTROL_FLOW = (
+    SWITCHES | ENTERS | EXITS | op_types.MERGES | op_types.NEXT_ITERATIONS | frozenset({"LoopCond"})
+)
+"""Ops that lead from one frame or branch to another."""
+
+_OUTSIDE = Place()
+_SIDES = 2
+
+
+def find_frames(nodes: Sequence[Node], order: Iterable[int]) -> list[int]:
+    """By node a number that is the same for nodes of one loop's frame and one branch.
+
+    Nodes of the same number run in the same turn of a loop, and either all of them or none: so a
+    control edge between them neither crosses a frame's border nor comes out of a branch that may
+    be dead. Ops of `CONTROL_FLOW` themselves lie on a border. A Merge whose inputs are not the two
+    sides of one Switch begins a place of its own.
+
+    Args:
+        nodes: All nodes, by number.
+        order: Those that run, producers first, but for edges that close a loop.
+    """
+    if not any(node.op in CONTROL_FLOW for node in nodes):
+        return [0] * len(nodes)
+    numbers: dict[Place, int] = {_OUTSIDE: 0}
+    place_of: dict[Node, Place] = {}
+    found = [0] * len(nodes)
+    for number in order:
+        node = nodes[number]
+        place = _place(node, place_of)
+        place_of[node] = place
+        found[number] = numbers.setdefault(place, len(numbers))
+    return found
+
+
+def _place(node: Node, place_of: dict[Node, Place]) -> Place:
+    """Where a node runs, by where its inputs come from."""
+    if node.op in op_types.MERGES:
+        return _merged(node, place_of)
+    sources = [_place_of_reader(tensor, place_of) for tensor in node.inputs]
+    sources += [_place_behind(control, place_of) for control in node.control_inputs]
+    # Of nested loops the innermost: an outer value comes in by an Enter of its own.
+    frames = max((source.frames for source in sources), key=len, default=())
+    return Place(frames, frozenset().union(*(source.conditions for source in sources)))
+
+
+def _place_of_reader(tensor: Tensor, place_of: dict[Node, Place]) -> Place:
+    """Where a reader of a tensor runs, as far as that tensor tells."""
+    node = tensor.node
+    place = _place_behind(node, place_of)
+    if node.op not in SWITCHES:
+        return place
+    predicate = node.inputs[1]
+    side = (predicate.node.index, predicate.port, tensor.port)
+    return Place(place.frames, place.conditions | {side})
+
+
+def _place_behind(node: Node, place_of: dict[Node, Place]) -> Place:
+    """Where a node runs that waits for another."""
+    place = place_of.get(node, _OUTSIDE)
+    if node.op in ENTERS:
+        name = node.attributes.get("frame_name")
+        frame = Frame(name.s if name is not None else b"", place.conditions)
+        return Place((*place.frames, frame))
+    if node.op in EXITS and place.frames:
+        return Place(place.frames[:-1], place.frames[-1].around)
+    return place
+
+
+def _merged(node: Node, place_of: dict[Node, Place]) -> Place:
+    """Where a Merge runs: where the Switch is whose sides it joins, or at the head of a loop."""
+    sources = [
+        _place_of_reader(tensor, place_of)
+        for tensor in node.inputs
+        if tensor.node.op not in op_types.NEXT_ITERATIONS
+    ]
+    if not sources:
+        return _OUTSIDE
+    frames = max((source.frames for source in sources), key=len)
+    if len(sources) < len(node.inputs):
+        return Place(frames, sources[0].conditions)
+    shared = frozenset.intersection(*(source.conditions for source in sources))
+    own = [source.conditions - shared for source in sources]
+    if len(own) == _SIDES and all(len(conditions) == 1 for conditions in own):
+        (left,), (right,) = own
+        if left[:2] == right[:2]:
+            return Place(frames, shared)
+    return Place(frames, shared | {("merge", node.index)})

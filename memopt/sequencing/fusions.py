@@ -1,0 +1,128 @@
+"""Operations that oneDNN runs as one, and sequences in which they stand side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from memopt.graph.graph import Node
+    from memopt.sequencing.precedence import Precedence
+
+
+def find_fused_pairs(nodes: Sequence[Node]) -> dict[int, int]:
+    """The pairs that TensorFlow's oneDNN layout pass may merge into one node, first to second.
+
+    Conv2D and the BiasAdd that reads it; Conv2DBackpropFilter and the BiasAddGrad of the same
+    gradient. The pass (tensorflow/core/common_runtime/mkl_layout_pass.cc) does not look at what is
+    ordered between the two: a path from one over another node to the other becomes a cycle, and
+    the user's call fails. (A control edge from the one straight to the other does no harm: it goes
+    with the node.) A node is in one pair at most.
+
+    Args:
+        nodes: All nodes, by number.
+    """
+    place_of = {node: place for place, node in enumerate(nodes)}
+    pairs: dict[int, int] = {}
+    taken: set[Node] = set()
+    for place, node in enumerate(nodes):
+        second = _second(node)
+        if second is not None and second not in taken:
+            taken.add(second)
+            pairs[place] = place_of[second]
+    return pairs
+
+
+def keep_adjacent(
+    precedence: Precedence, sequence: Sequence[int], pairs: Mapping[int, int]
+) -> tuple[list[int], dict[int, int]]:
+    """The sequence with the two of each pair side by side, the first first.
+
+    What the second needs besides comes before the first. Apart from that the order stays. A pair
+    is given up where what comes after the one must come before the other.
+
+    Args:
+        precedence: What must come before what.
+        sequence: The nodes that run, producers first.
+        pairs: First to second.
+
+    Returns:
+        The new sequence, and the pairs that are side by side in it.
+    """
+    runs = set(sequence)
+    kept = {first: second for first, second in pairs.items() if first in runs and second in runs}
+    while True:
+        units = _Units(precedence, kept)
+        adjacent = units.arrange(sequence)
+        if units.torn is None:
+            return adjacent, kept
+        del kept[units.torn]
+
+
+def _second(node: Node) -> Node | None:
+    if node.op == "Conv2D":
+        return _reader(node, 0, "BiasAdd", 0)
+    if node.op == "Conv2DBackpropFilter":
+        gradient = node.inputs[2]
+        return _reader(gradient.node, gradient.port, "BiasAddGrad", 0)
+    return None
+
+
+def _reader(node: Node, port: int, op: str, slot: int) -> Node | None:
+    """The first node of an op that reads a tensor at a slot."""
+    uses = node.output(port).uses
+    return next((user for user, where in uses if user.op == op and where == slot), None)
+
+
+class _Units:
+    """Pairs as one node each: a walk that emits what a unit needs just before it.
+
+    Attributes:
+        torn: The first of a pair that cannot stay together, after `arrange` has met one.
+    """
+
+    def __init__(self, precedence: Precedence, pairs: Mapping[int, int]) -> None:
+        self._precedence = precedence
+        self._pairs = pairs
+        self._head = {second: first for first, second in pairs.items()}
+        self.torn: int | None = None
+
+    def arrange(self, sequence: Sequence[int]) -> list[int]:
+        position = {node: number for number, node in enumerate(sequence)}
+        arranged: list[int] = []
+        entered: set[int] = set()
+        done: set[int] = set()
+        for start in sequence:
+            pending = [self._head.get(start, start)]
+            while pending:
+                unit = pending[-1]
+                if unit in entered:
+                    pending.pop()
+                    if unit not in done:
+                        done.add(unit)
+                        arranged += self._members(unit)
+                    continue
+                entered.add(unit)
+                needed = sorted(self._needed(unit, done), key=position.__getitem__)
+                for other in needed:
+                    # Entered and not done: it is further down in the walk, and needs this one.
+                    if other in entered:
+                        self.torn = self._of_cycle(pending, other)
+                        return arranged
+                pending.extend(reversed(needed))
+        return arranged
+
+    def _members(self, unit: int) -> tuple[int, ...]:
+        return (unit, self._pairs[unit]) if unit in self._pairs else (unit,)
+
+    def _needed(self, unit: int, done: set[int]) -> set[int]:
+        """The units that must come before one, and have not yet."""
+        producers = (
+            p for member in self._members(unit) for p in self._precedence.producers[member]
+        )
+        return {self._head.get(p, p) for p in producers} - done - {unit}
+
+    def _of_cycle(self, pending: Sequence[int], start: int) -> int:
+        """A pair on the way from a unit to one that needs it again."""
+        return next(unit for unit in pending[pending.index(start) :] if unit in self._pairs)

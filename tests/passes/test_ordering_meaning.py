@@ -1,0 +1,73 @@
+"""Ordered steps, run for real: the same bits, and the peak that was planned, in every process."""
+
+from __future__ import annotations
+
+import pytest
+from support.ordering import order_step
+from support.steps import tiny_step
+
+from memopt.item import GrapplerItem
+from memopt.models import SESSION_MODELS, TINY
+from memopt.passes.ordering import Ordering
+from memopt.runtime.entry import verify
+from memopt.runtime.program import Program
+
+PROCESSES = 3
+
+
+@pytest.mark.parametrize("sequencer", ["late_updates", "list", "postorder"])
+@pytest.mark.parametrize("name", ["mlp", "bert"])
+def test_training_steps_keep_their_bits(name: str, sequencer: str) -> None:
+    step = tiny_step(name)
+    item = GrapplerItem.from_concrete_function(step.function)
+    ordered = order_step(item, Ordering(sequencer=sequencer))
+    assert ordered.edits
+    program = Program.from_concrete_function(step.function, step.inputs)
+    assert verify(program, ordered.graph_def, steps=3, timing_rounds=0).equal
+
+
+def test_an_ordered_loop_keeps_its_bits() -> None:
+    step = tiny_step("lstm")
+    ordered = order_step(GrapplerItem.from_concrete_function(step.function), Ordering())
+    program = Program.from_concrete_function(step.function, step.inputs)
+    assert verify(program, ordered.graph_def, steps=3, timing_rounds=0).equal
+
+
+def test_the_peak_is_the_planned_one_in_every_process() -> None:
+    """To the byte, convolutions with their scratch memory included."""
+    step = tiny_step("unet")
+    ordered = order_step(GrapplerItem.from_concrete_function(step.function), Ordering())
+    program = Program.from_concrete_function(step.function, step.inputs)
+    runs = [verify(program, ordered.graph_def, steps=1, timing_rounds=0) for _ in range(PROCESSES)]
+    assert all(run.equal for run in runs)
+    peaks = {run.rewritten.step_peak_bytes for run in runs}
+    assert len(peaks) == 1
+    assert peaks.pop() == pytest.approx(ordered.step_peak_bytes, rel=0.001)
+    assert all(run.rewritten.step_peak_bytes < run.original.step_peak_bytes for run in runs)
+
+
+@pytest.mark.parametrize("smallest_bytes", [0, 4096])
+def test_onednn_and_grappler_can_fuse_what_is_ordered(smallest_bytes: int) -> None:
+    """A cycle between a convolution and its bias would make the call fail."""
+    step = tiny_step("unet")
+    item = GrapplerItem.from_concrete_function(step.function)
+    ordered = order_step(item, Ordering(smallest_bytes=smallest_bytes))
+    program = Program.from_concrete_function(step.function, step.inputs)
+    run = verify(program, ordered.graph_def, steps=2, timing_rounds=0, mode="as-is")
+    # What Grappler fuses, and with it the last bits, depends on control edges.
+    assert all((d.max_abs_difference or 0) <= 1e-6 * d.magnitude for d in run.differences)
+
+
+def test_a_session_does_not_run_what_it_did_not_run_before() -> None:
+    """An edge from an operation that sets the first values would set them in every step."""
+    step = SESSION_MODELS["convnet_v1"](**TINY["convnet_v1"])
+    item = GrapplerItem(step.graph_def, feed=step.feed, fetch=step.fetch)
+    ordered = order_step(item, Ordering())
+    assert ordered.edits
+    program = Program.from_item(
+        item,
+        dict(zip(step.feed, step.inputs, strict=True)),
+        seed=step.seed,
+        initializer=step.initializer,
+    )
+    assert verify(program, ordered.graph_def, steps=3, timing_rounds=0).equal

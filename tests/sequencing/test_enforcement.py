@@ -1,0 +1,345 @@
+"""Enforcement: the fewest edges that leave one order, and none where one must not be."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from support.small_buffers import Step, small_graph
+
+from memopt.costs.buffer_graph import BufferGraph
+from memopt.graph.text import parse_graph
+from memopt.graph.traversal import Numbering
+from memopt.sequencing.enforcement import enforce
+from memopt.sequencing.frames import find_frames
+from memopt.sequencing.fusions import find_fused_pairs, keep_adjacent
+from memopt.sequencing.precedence import Precedence
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memopt.graph.graph import Graph
+    from memopt.sequencing.enforcement import Chain
+
+SIZE_BYTES = 64
+
+
+def buffers_of(graph: Graph) -> BufferGraph:
+    """Every node makes one buffer of 64 bytes, which its readers read."""
+    numbering = Numbering.of(graph)
+    count = len(numbering.nodes)
+    closing = ("NextIteration",)
+    return BufferGraph(
+        nodes=tuple(numbering.nodes),
+        producers=[
+            [p for p in dict.fromkeys(sources) if numbering.nodes[p].op not in closing]
+            for sources in numbering.producers
+        ],
+        made=[[place] for place in range(count)],
+        read=[[numbering.place(t.node) for t in node.inputs] for node in numbering.nodes],
+        size_bytes=[SIZE_BYTES] * count,
+        scratch_bytes=[0] * count,
+        lasting=[False] * count,
+        reusable=[[] for _ in range(count)],
+    )
+
+
+def edges_of(text: str, sequence: str = "") -> list[str]:
+    """The edges for a graph in the order of its lines, or in the order named."""
+    buffers = buffers_of(parse_graph(text))
+    place = {node.name: number for number, node in enumerate(buffers.nodes)}
+    wanted = [place[name] for name in sequence.split()] or Precedence(buffers.producers).program
+    return spell(buffers, enforce(buffers, wanted))
+
+
+def spell(buffers: BufferGraph, chains: Sequence[Chain]) -> list[str]:
+    name = [node.name for node in buffers.nodes]
+    return [f"{name[b]}>{name[a]}" for chain in chains for b, a in chain.edges]
+
+
+def test_neighbours_get_an_edge_where_no_path_leads() -> None:
+    text = """
+    a = A()
+    b = A(a)
+    c = A(a)
+    d = A(b)
+    """
+    assert edges_of(text) == ["b>c", "c>d"]
+    assert edges_of(text, "a c b d") == ["c>b"]
+
+
+def test_paths_over_nodes_that_are_left_free_count() -> None:
+    """`b` and `none` make nothing of any size, but lead from `a` to `c`."""
+    graph = small_graph(
+        [
+            Step("a", (), 100),
+            Step("b", ("a",), 4),
+            Step("none", (), 0, waits=("b",), op="NoOp"),
+            Step("c", (), 100, waits=("none",)),
+            Step("d", (), 100),
+        ]
+    )
+    chains = enforce(graph.buffers, range(5), smallest_bytes=100)
+    assert spell(graph.buffers, chains) == ["c>d"]
+    assert [graph.names(chain.nodes) for chain in chains] == [["a", "b", "c", "d"]]
+
+
+def test_only_nodes_that_touch_enough_memory_are_ordered() -> None:
+    graph = small_graph(
+        [
+            Step("given", (), -1),
+            Step("small", (), 99),
+            Step("large", (), 100),
+            Step("reads", ("large",), 1),
+            Step("scratch", (), 0, scratch_bytes=100),
+            Step("reads-given", ("given",), 0),
+            Step("other", (), 99),
+        ]
+    )
+    chains = enforce(graph.buffers, range(7), smallest_bytes=100)
+    assert [graph.names(chain.nodes) for chain in chains] == [["large", "reads", "scratch"]]
+    every = enforce(graph.buffers, range(7))
+    assert [graph.names(chain.nodes) for chain in every] == [["small", "large", "reads", "other"]]
+
+
+def test_devices_are_ordered_each_for_itself() -> None:
+    text = """
+    a1 = A() @/device:CPU:0
+    b1 = A() @/device:GPU:0
+    a2 = A() @/device:CPU:0
+    b2 = A(a1) @/device:GPU:0
+    a3 = A() @/device:CPU:0
+    """
+    assert edges_of(text) == ["a1>a2", "a2>a3", "b1>b2"]
+
+
+def test_a_path_over_another_device_counts() -> None:
+    text = """
+    a1 = A() @/device:CPU:0
+    b1 = A(a1) @/device:GPU:0
+    a2 = A(b1) @/device:CPU:0
+    """
+    assert edges_of(text) == []
+
+
+def test_the_ends_of_no_edge() -> None:
+    """What is given, and what runs for nothing that holds memory."""
+    text = """
+    x = Placeholder() {dtype=float}
+    c = Const() {dtype=float}
+    v = VarHandleOp() {dtype=float, shape=[]}
+    n = NoOp()
+    a = Neg(x) {T=float}
+    fed = Neg(x) {T=float}
+    b = Neg(x) {T=float}
+    """
+    buffers = buffers_of(parse_graph(text))
+    chains = enforce(buffers, range(7), fed=("fed",))
+    assert spell(buffers, chains) == ["a>b"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_edges_leave_one_order_and_none_can_be_spared(seed: int) -> None:
+    """On random graphs with devices, against paths found by brute force."""
+    choice = random.Random(seed)
+    steps: list[Step] = []
+    for number in range(choice.randint(2, 14)):
+        earlier = [step.name for step in steps]
+        reads = tuple(choice.sample(earlier, min(len(earlier), choice.choice((0, 1, 1, 2)))))
+        steps.append(Step(f"n{number}", reads, choice.choice((8, 100))))
+    buffers = small_graph(steps).buffers
+    for node in buffers.nodes:
+        node.device = choice.choice(("", "/device:GPU:0"))
+    smallest_bytes = choice.choice((0, 100))
+    sequence = Precedence(buffers.producers).sorted_by([choice.random() for _ in steps])
+    chains = enforce(buffers, sequence, smallest_bytes=smallest_bytes)
+    edges = [edge for chain in chains for edge in chain.edges]
+    pairs = [pair for chain in chains for pair in pairwise(chain.nodes)]
+    assert all(is_ordered(buffers, edges, *pair) for pair in pairs)
+    for edge in edges:
+        others = [other for other in edges if other != edge]
+        assert not is_ordered(buffers, others, *edge)
+        assert buffers.nodes[edge.before].device == buffers.nodes[edge.after].device
+
+
+def is_ordered(
+    buffers: BufferGraph, edges: Sequence[tuple[int, int]], before: int, after: int
+) -> bool:
+    earlier = {after}
+    for _ in buffers.nodes:
+        earlier |= {p for node in earlier for p in buffers.producers[node]}
+        earlier |= {b for b, a in edges if a in earlier}
+    return before in earlier
+
+
+CONDITIONAL = """
+p = Placeholder() {dtype=bool}
+x = Square(x0) {T=float}
+x0 = Placeholder() {dtype=float}
+other = Neg(x) {T=float}
+switch = Switch(x, p) {T=float}
+no1 = Neg(switch) {T=float}
+no2 = Square(switch) {T=float}
+yes1 = Neg(switch:1) {T=float}
+yes2 = Square(switch:1) {T=float}
+yes = Add(yes1, yes2) {T=float}
+no = Add(no1, no2) {T=float}
+merge = Merge(no, yes) {N=2, T=float}
+after = Neg(merge) {T=float}
+last = Square(x) {T=float}
+"""
+
+
+def test_no_edge_leads_into_or_out_of_a_branch() -> None:
+    """And a path through a Merge counts for nothing: it does not wait for both sides."""
+    edges = edges_of(CONDITIONAL)
+    assert "no1>no2" in edges
+    assert "yes1>yes2" in edges
+    outside, no, yes = (
+        {"x", "other", "after", "last"},
+        {"no1", "no2", "no"},
+        {"yes1", "yes2", "yes"},
+    )
+    for edge in edges:
+        before, after = edge.split(">")
+        assert any({before, after} <= group for group in (outside, no, yes)), edge
+    assert "other>after" in edges or "other>last" in edges
+
+
+def test_two_switches_of_one_predicate_open_one_branch() -> None:
+    text = """
+    p = Placeholder() {dtype=bool}
+    q = Placeholder() {dtype=bool}
+    x = Placeholder() {dtype=float}
+    s1 = Switch(x, p) {T=float}
+    s2 = Switch(x, p) {T=float}
+    s3 = Switch(x, q) {T=float}
+    a = Neg(s1) {T=float}
+    b = Neg(s2) {T=float}
+    c = Neg(s3) {T=float}
+    d = Neg(s1:1) {T=float}
+    """
+    assert edges_of(text) == ["a>b"]
+
+
+LOOP = """
+x = Placeholder() {dtype=float}
+before = Neg(x) {T=float}
+enter = Enter(before) {T=float, frame_name="loop"}
+limit = Enter(x) {T=float, frame_name="loop", is_constant=true}
+merge = Merge(enter, next) {N=2, T=float}
+less = Less(merge, limit) {T=float}
+also = Neg(merge) {T=float}
+goes = LoopCond(less)
+switch = Switch(merge, goes) {T=float}
+a = Neg(switch:1) {T=float}
+b = Square(switch:1) {T=float}
+c = Add(a, b) {T=float}
+next = NextIteration(c) {T=float}
+exit = Exit(switch) {T=float}
+after = Neg(exit) {T=float}
+beside = Square(x) {T=float}
+"""
+
+
+def test_no_edge_crosses_the_border_of_a_loop() -> None:
+    edges = edges_of(LOOP)
+    assert "a>b" in edges
+    turn, body, outside = {"less", "also"}, {"a", "b", "c"}, {"before", "after", "beside"}
+    for edge in edges:
+        before, after = edge.split(">")
+        assert any({before, after} <= group for group in (turn, body, outside)), edge
+    assert "less>also" in edges or "also>less" in edges
+    assert any("beside" in edge for edge in edges)
+
+
+def test_frames_of_loops_and_branches() -> None:
+    buffers = buffers_of(parse_graph(LOOP))
+    order = Precedence(buffers.producers).program
+    frame = dict(
+        zip([n.name for n in buffers.nodes], find_frames(buffers.nodes, order), strict=True)
+    )
+    assert frame["before"] == frame["after"] == frame["beside"] == 0
+    assert frame["less"] == frame["also"] != 0
+    assert frame["a"] == frame["b"] == frame["c"]
+    assert len({frame["a"], frame["less"], frame["before"]}) == 3
+
+
+PAIRS = """
+x = Placeholder() {dtype=float}
+f = Placeholder() {dtype=float}
+bias0 = Placeholder() {dtype=float}
+sizes = Placeholder() {dtype=int32}
+before = Neg(x) {T=float}
+conv = Conv2D(x, f) {T=float, padding="SAME", strides=[1,1,1,1]}
+between = Neg(x) {T=float}
+bias = Neg(bias0) {T=float}
+y = BiasAdd(conv, bias) {T=float}
+dy = Square(y) {T=float}
+df = Conv2DBackpropFilter(x, sizes, dy) {T=float, padding="SAME", strides=[1,1,1,1]}
+late = Neg(df) {T=float}
+db = BiasAddGrad(dy) {T=float}
+"""
+
+
+def test_pairs_that_onednn_fuses_stand_side_by_side() -> None:
+    """What the second needs comes before the first, and the rest stays in its order."""
+    buffers = buffers_of(parse_graph(PAIRS))
+    precedence = Precedence(buffers.producers)
+    pairs = find_fused_pairs(buffers.nodes)
+    name = [node.name for node in buffers.nodes]
+    assert {name[a]: name[b] for a, b in pairs.items()} == {"conv": "y", "df": "db"}
+    sequence, kept = keep_adjacent(precedence, precedence.program, pairs)
+    assert kept == pairs
+    assert [name[node] for node in sequence] == (
+        "x f bias0 sizes before bias conv y between dy df db late".split()
+    )
+
+
+def test_a_pair_is_given_up_where_something_must_run_between() -> None:
+    text = PAIRS.replace("bias = Neg(bias0)", "bias = Neg(bias0, ^conv)")
+    buffers = buffers_of(parse_graph(text))
+    precedence = Precedence(buffers.producers)
+    sequence, kept = keep_adjacent(precedence, precedence.program, find_fused_pairs(buffers.nodes))
+    assert [buffers.nodes[node].name for node in kept] == ["df"]
+    assert sorted(sequence) == sorted(precedence.program)
+    precedence.sorted_by(sequence)
+
+
+def test_nodes_that_do_not_run_are_left_out() -> None:
+    text = """
+    a = A()
+    idle = A()
+    b = A()
+    """
+    assert edges_of(text, "a b") == ["a>b"]
+
+
+@pytest.mark.parametrize("smallest_bytes", [0, 65])
+def test_long_graphs_are_enforced_in_seconds(smallest_bytes: int) -> None:
+    """100,000 nodes in 100 chains, whose sequence takes one node from each in turn."""
+    width, length = 100, 1000
+    producers = [[node - width] if node >= width else [] for node in range(width * length)]
+    nodes = parse_graph("a = A()")
+    (one,) = nodes
+    count = width * length
+    buffers = BufferGraph(
+        nodes=(one,) * count,
+        producers=producers,
+        made=[[node] for node in range(count)],
+        read=[list(before) for before in producers],
+        size_bytes=[64 if node % 7 else 128 for node in range(count)],
+        scratch_bytes=[0] * count,
+        lasting=[False] * count,
+        reusable=[[] for _ in range(count)],
+    )
+    started = time.perf_counter()
+    sequence, _ = keep_adjacent(Precedence(producers), range(count), {})
+    (chain,) = enforce(buffers, sequence, smallest_bytes=smallest_bytes)
+    assert time.perf_counter() - started < 20
+    assert len(chain.edges) == len(chain.nodes) - 1
+    assert not enforce(replace(buffers, made=[[]] * count, read=[[]] * count), sequence)
