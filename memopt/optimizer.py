@@ -24,7 +24,10 @@ from memopt.io import as_item
 from memopt.options import DEFAULT_TARGET_SCOPE, Level
 from memopt.passes import (
     AddnScheduling,
+    BypassBarriers,
     Context,
+    FoldShapes,
+    Ordering,
     Pass,
     Recomputation,
     RelaxAllocator,
@@ -112,6 +115,8 @@ class MemoryOptimizer:
                     all_ports=self.all_ports,
                 )
             )
+        if level.orders:
+            once += [BypassBarriers(), FoldShapes(), Ordering()]
         if level.schedules:
             repeated.append(AddnScheduling(running_sums=not self.as_grappler))
         if level.swaps or level.swaps_by_hint:

@@ -19,13 +19,14 @@ DEFAULT_TARGET_SCOPE = "gradients/"
 
 
 class Level(StrEnum):
-    """How much is done; the values of RewriterConfig's MemOptType, and one of memopt's own.
+    """How much is done; the values of RewriterConfig's MemOptType, and two of memopt's own.
 
     The properties say which steps a level takes, as `MemoryOptimizer::Optimize` in Grappler's
     memory_optimizer.cc.
 
     IMPROVED_HEURISTICS takes the steps of HEURISTICS, but swaps in a better way than Grappler; see
-    `Swapping.improved`.
+    `Swapping.improved`. ORDERED recomputes and swaps nothing: it puts the operations into an order
+    that needs little memory, and holds TensorFlow to it; see `Ordering`.
     """
 
     DEFAULT_MEM_OPT = "default_mem_opt"
@@ -36,6 +37,7 @@ class Level(StrEnum):
     RECOMPUTATION_HEURISTICS = "recomputation_heuristics"
     SCHEDULING_HEURISTICS = "scheduling_heuristics"
     IMPROVED_HEURISTICS = "improved_heuristics"
+    ORDERED = "ordered"
 
     @classmethod
     def parse(cls, text: str) -> Level:
@@ -83,7 +85,12 @@ class Level(StrEnum):
     @property
     def improves(self) -> bool:
         """Whether it goes beyond Grappler; TensorFlow does not know such a level."""
-        return self is Level.IMPROVED_HEURISTICS
+        return self in (Level.IMPROVED_HEURISTICS, Level.ORDERED)
+
+    @property
+    def orders(self) -> bool:
+        """Whether operations are held to an order."""
+        return self is Level.ORDERED
 
 
 _WHOLE = (Level.HEURISTICS, Level.IMPROVED_HEURISTICS)

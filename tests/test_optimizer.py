@@ -26,7 +26,10 @@ from memopt.optimizer import MemoryOptimizer, optimize
 from memopt.options import Level, Options
 from memopt.passes import (
     AddnScheduling,
+    BypassBarriers,
     Context,
+    FoldShapes,
+    Ordering,
     Pass,
     Recomputation,
     RelaxAllocator,
@@ -344,6 +347,12 @@ def test_a_level_of_our_own_swaps_in_a_better_way() -> None:
     *others, swapping = MemoryOptimizer().passes()
     assert swapping == SWAP
     assert optimizer.passes() == (*others, Swapping(improved=True))
+
+
+def test_an_order_is_the_last_thing_that_a_level_makes() -> None:
+    optimizer = MemoryOptimizer("ordered")
+    assert optimizer.passes() == (RELAX, BypassBarriers(), FoldShapes(), Ordering())
+    assert not optimizer.pipeline().repeated
 
 
 def test_options_reach_the_passes() -> None:

@@ -33,7 +33,8 @@ def test_another_level_is_refused_with_those_that_there_are(text: str) -> None:
         Level.parse(text)
     assert str(caught.value) == (
         f"there is no level {text!r}; the levels: default_mem_opt, no_mem_opt, manual, heuristics, "
-        "swapping_heuristics, recomputation_heuristics, scheduling_heuristics, improved_heuristics"
+        "swapping_heuristics, recomputation_heuristics, scheduling_heuristics, "
+        "improved_heuristics, ordered"
     )
 
 
@@ -108,6 +109,14 @@ def test_a_level_of_our_own_takes_every_step_and_is_none_of_tensorflows() -> Non
     assert all(getattr(own, step) and getattr(Level.HEURISTICS, step) for step in steps)
     with pytest.raises(OptionsError, match="no level 'improved_heuristics'"):
         Options(own).to_rewriter_config()
+
+
+def test_an_order_is_a_level_of_its_own() -> None:
+    steps = ("recomputes", "recomputes_by_hint", "schedules", "swaps", "swaps_by_hint")
+    assert Level.ORDERED.orders
+    assert Level.ORDERED.relaxes
+    assert not any(getattr(Level.ORDERED, step) for step in steps)
+    assert not any(level.orders for level in NATIVE)
 
 
 def test_an_empty_config_means_grapplers_own_defaults() -> None:

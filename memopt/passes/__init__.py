@@ -2,6 +2,9 @@
 
 from memopt.passes.addn_scheduling import AddnScheduling
 from memopt.passes.base import Context, Pass
+from memopt.passes.bypass_barriers import BypassBarriers
+from memopt.passes.fold_shapes import FoldShapes
+from memopt.passes.ordering import Ordering
 from memopt.passes.recomputation import Recomputation
 from memopt.passes.relax_allocator import RelaxAllocator
 from memopt.passes.swapping import Swapping
@@ -9,17 +12,25 @@ from memopt.passes.swapping import Swapping
 PASSES: tuple[type[Pass], ...] = (
     # First, as in Grappler: it looks at the graph as the user wrote it.
     RelaxAllocator,
+    # What needlessly ties operations together or keeps tensors alive goes before there is an order.
+    BypassBarriers,
+    FoldShapes,
     # Before those that look at a simulation: it does not, and adds what they have to place.
     Recomputation,
     # Sums before copies: what need not be kept need not be swapped.
     AddnScheduling,
     Swapping,
+    # Last: an order of all operations that there will be.
+    Ordering,
 )
 
 __all__ = [
     "PASSES",
     "AddnScheduling",
+    "BypassBarriers",
     "Context",
+    "FoldShapes",
+    "Ordering",
     "Pass",
     "Recomputation",
     "RelaxAllocator",

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 OPTIONS = {
     "relax-allocator": ("relax-allocator",),
+    "bypass-barriers": ("bypass-barriers", "bypass-barriers{groups=true}"),
+    "fold-shapes": ("fold-shapes", "fold-shapes{values=false}"),
+    "ordering": ("ordering", "ordering{sequencer=list,smallest_bytes=1024}"),
     "addn-scheduling": (
         "addn-scheduling",
         "addn-scheduling{trust_feeds=true,all_types=true,ordered=true}",
