@@ -13,20 +13,23 @@ from memopt.costs.buffer_rules import (
     scratch_buffers,
     scratch_bytes,
 )
+from memopt.costs.called_buffers import add_loop
 from memopt.costs.constant_folding import Folding
 from memopt.costs.constants import constant_numbers
+from memopt.costs.known_numbers import known_number
 from memopt.costs.list_buffers import LIST_BYTES, add_list_op
-from memopt.costs.loop_buffers import Loop, Turn, add_loop, known_number, settle_loops
+from memopt.costs.loop_buffers import Loop, Turn
 from memopt.costs.tensor_properties import tensor_properties
 from memopt.costs.variable_buffers import Variables
 from memopt.graph.functiondef import ARGUMENT, RESULT
-from memopt.graph.op_types import DT_RESOURCE, DT_VARIANT, REF_VARIABLES
+from memopt.graph.op_types import DT_RESOURCE, DT_VARIANT, REF_VARIABLES, port_types
 from memopt.graph.traversal import Numbering
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from memopt.costs.buffer_pool import Pool
+    from memopt.costs.loop_buffers import Run
     from memopt.costs.properties import Properties
     from memopt.costs.tensor_properties import TensorProperties
     from memopt.graph.graph import Graph, Node, Tensor
@@ -54,6 +57,7 @@ class Callee:
         runtime: What the kernels run on.
         given: Names of nodes that the caller gives.
         constants: By place and port: the buffers of constants, which all runs share.
+        called: By place and name: the functions that nodes call, of which the same holds.
     """
 
     graph: Graph
@@ -62,6 +66,7 @@ class Callee:
     runtime: Runtime
     given: frozenset[str] = frozenset()
     constants: dict[tuple[int, int], int] = field(default_factory=dict)
+    called: dict[tuple[int, str], Callee] = field(default_factory=dict)
 
 
 class BufferBuilder:
@@ -80,7 +85,7 @@ class BufferBuilder:
         read: By place: the buffers that it reads.
         scratch_bytes: By place: the memory that its kernel has only while it runs.
         results: The buffers of a function's results.
-        loops: The loops among the nodes.
+        loops: By place: what runs inside of nodes that run functions.
         variables: The variables behind its resources.
     """
 
@@ -98,7 +103,7 @@ class BufferBuilder:
         self.read: list[list[int]] = [[] for _ in range(count)]
         self.scratch_bytes = [0] * count
         self.results: dict[int, int] = {}
-        self.loops: list[Loop] = []
+        self.loops: dict[int, Loop] = {}
         self._callee = callee
         self._arguments = arguments
         self._outputs: list[Sequence[TensorProperties]] = [()] * count
@@ -107,25 +112,25 @@ class BufferBuilder:
         self.variables = Variables(self, handles)
 
     def run(self) -> None:
-        """Place the outputs of all nodes."""
+        """Place all outputs."""
         for place in self.numbering.order:
             self._add(place)
 
     def turn(self) -> Turn:
-        """What a function did, as part of its caller."""
-        settle_loops(self)
-        order = self.numbering.order
-        return Turn(
-            [self.made[place] for place in order],
-            [self.read[place] for place in order],
-            [self.scratch_bytes[place] for place in order],
-            [self.results[number] for number in sorted(self.results)],
-        )
+        """What a function did, operation by operation, as part of its caller."""
+        turn = Loop(-1)
+        for place in self.numbering.order:
+            if place in self.loops:
+                turn.run(self.loops[place])
+            else:
+                turn.add(self.made[place], self.read[place], self.scratch_bytes[place])
+        results = [self.results[number] for number in sorted(self.results)]
+        return Turn(turn.made, turn.read, turn.scratch_bytes, results)
 
     def _add(self, place: int) -> None:
         """Place the outputs of a node whose producers have been added."""
         node = self.numbering.nodes[place]
-        outputs = self._outputs[place] = self._callee.properties.outputs(node.name)
+        outputs = self._outputs[place] = self._known(node)
         self._buffers[place] = []
         self.variables.follow(place, node)
         if node.op == ARGUMENT and self._arguments:
@@ -179,7 +184,7 @@ class BufferBuilder:
         loop = add_loop(self, place, node)
         if loop is None:
             return False
-        self.loops.append(loop)
+        self.loops[place] = loop
         self._buffers[place] = loop.results
         return True
 
@@ -188,14 +193,11 @@ class BufferBuilder:
         library = self._callee.graph.library
         return frozenset() if library is None else frozenset(library.names())
 
-    def callee(self, name: str) -> Callable[[Sequence[int], Sequence[int | None]], Turn]:
-        """A function of the library: given buffers and variables, it runs once."""
-        library = self._callee.graph.library
-        assert library is not None
-        graph, properties = library.graph(name), self._callee.properties.function(name)
-        runtime = self._callee.runtime
-        folding = Folding.of(graph, properties if runtime.folds_constants else None)
-        callee = Callee(graph, properties, folding, runtime)
+    def callee(self, place: int, name: str) -> Run:
+        """A function that a node calls: given buffers and variables, it runs once."""
+        callee = self._callee.called.get((place, name))
+        if callee is None:
+            callee = self._callee.called[place, name] = self._load(name)
 
         def run(given: Sequence[int], handles: Sequence[int | None]) -> Turn:
             builder = BufferBuilder(callee, self.pool, given, handles)
@@ -203,6 +205,13 @@ class BufferBuilder:
             return builder.turn()
 
         return run
+
+    def _load(self, name: str) -> Callee:
+        library, runtime = self._callee.graph.library, self._callee.runtime
+        assert library is not None
+        graph, properties = library.graph(name), self._callee.properties.function(name)
+        folding = Folding.of(graph, properties if runtime.folds_constants else None)
+        return Callee(graph, properties, folding, runtime)
 
     def buffer(self, tensor: Tensor) -> int:
         """The buffer in which a tensor lies."""
@@ -231,14 +240,23 @@ class BufferBuilder:
         """What is known of a node's outputs."""
         return self._outputs[place]
 
+    def _known(self, node: Node) -> Sequence[TensorProperties]:
+        """What is known of a node's outputs, with an entry for each even if it is nothing."""
+        known = self._callee.properties.outputs(node.name)
+        if known:
+            return known
+        types = port_types(node, self._callee.graph.library).outputs
+        return [tensor_properties(dtype, None) for dtype in types]
+
     def output_bytes(self, place: int, port: int) -> int:
         """The bytes of an output."""
         outputs = self._outputs[place]
         return _bytes_of(outputs[port]) if port < len(outputs) else 0
 
     def make(self, place: int, size_bytes: int, reusable: Sequence[int] = ()) -> int:
-        """A buffer that a node allocates."""
-        buffer = self.pool.add(size_bytes, reusable)
+        """A buffer that a node allocates; it may be put into others only of its own size."""
+        sizes = self.pool.size_bytes
+        buffer = self.pool.add(size_bytes, [b for b in reusable if sizes[b] == size_bytes])
         self.made[place].append(buffer)
         return buffer
 
@@ -261,7 +279,7 @@ class BufferBuilder:
         for port, tensor in enumerate(self._outputs[place]):
             self.give(place, self._constant(place, port, _bytes_of(tensor)))
         numbers = constant_numbers(self.numbering.nodes[place])
-        if numbers is not None and len(numbers) == 1:
+        if numbers is not None and len(numbers) == 1 and self._buffers[place]:
             self.pool.numbers[self._buffers[place][0]] = numbers[0]
 
     def _replace(self, place: int, node: Node) -> None:

@@ -20,6 +20,7 @@ class Pool:
         contents: For each buffer of a list the buffers of its elements, -1 for one not set.
         numbers: The integers in those buffers that hold one that is known.
         values: By a variable's handle: the buffer of its value by now.
+        first_values: Likewise of the value that it has before the step.
     """
 
     size_bytes: list[int] = field(default_factory=list)
@@ -28,6 +29,7 @@ class Pool:
     contents: dict[int, tuple[int, ...]] = field(default_factory=dict)
     numbers: dict[int, int] = field(default_factory=dict)
     values: dict[int, int] = field(default_factory=dict)
+    first_values: dict[int, int] = field(default_factory=dict)
 
     def add(self, size_bytes: int, reusable: Sequence[int] = (), *, lasting: bool = False) -> int:
         """A new buffer."""

@@ -1,34 +1,30 @@
-"""Loops and calls: a While's turns one after the other, as far as memory goes."""
+"""Loops, branches and calls: what runs inside a node, one operation after the other."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.costs.buffer_graph import BufferGraph, simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from memopt.costs.buffer_builder import BufferBuilder
     from memopt.costs.buffer_pool import Pool
-    from memopt.graph.graph import Node
 
-LOOPS = frozenset({"While", "StatelessWhile"})
-CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-
-MOST_TURNS = 1000
-"""Turns that are followed; a loop that takes more counts as if it ended there."""
+    Run = Callable[[Sequence[int], Sequence[int | None]], "Turn"]
 
 
 class Turn(NamedTuple):
     """A function's body, run once.
 
     Attributes:
-        made: By node that ran: the buffers that it allocates.
-        read: By node: the buffers that it reads.
-        scratch_bytes: By node: its scratch memory.
+        made: By operation that ran: the buffers that it allocates.
+        read: By operation: the buffers that it reads.
+        scratch_bytes: By operation: its scratch memory.
         results: The buffers of its results.
     """
 
@@ -37,17 +33,25 @@ class Turn(NamedTuple):
     scratch_bytes: list[int]
     results: list[int]
 
+    @property
+    def kept(self) -> list[int]:
+        """The buffers that there are after it."""
+        return self.results
+
 
 @dataclass
 class Loop:
-    """A loop that was followed to its end; a call is a loop of one turn.
+    """What runs inside a node: all turns of a loop, the branch that is taken, or a call.
 
     Attributes:
         place: The node.
-        made: By node that ran in it, over all turns: the buffers that it allocates.
-        read: By node: the buffers that it reads.
-        scratch_bytes: By node: its scratch memory.
+        made: By operation that ran in it, over all turns, and over those inside these again: the
+            buffers that it allocates.
+        read: By operation: the buffers that it reads.
+        scratch_bytes: By operation: its scratch memory.
         results: What it gives.
+        values: What variables have afterwards and did not before.
+        turns: The positions among the operations at which turns begin, after their tests.
     """
 
     place: int
@@ -55,61 +59,27 @@ class Loop:
     read: list[list[int]] = field(default_factory=list)
     scratch_bytes: list[int] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
+    values: list[int] = field(default_factory=list)
+    turns: list[int] = field(default_factory=list)
 
-    def run(self, turn: Turn) -> None:
-        """Append a turn, or the test before one."""
+    @property
+    def kept(self) -> list[int]:
+        """The buffers that there are after it."""
+        return [*self.results, *self.values]
+
+    def run(self, turn: Turn | Loop) -> None:
+        """Append a turn, the test before one, or a loop inside it."""
         self.made += turn.made
         self.read += turn.read
         self.scratch_bytes += turn.scratch_bytes
 
-
-def add_loop(builder: BufferBuilder, place: int, node: Node) -> Loop | None:
-    """Follow a While from turn to turn, or a call.
-
-    `None` for other nodes, and where the functions are not in the library.
-    """
-    names = ("cond", "body") if node.op in LOOPS else ("f",)
-    known = builder.library_names()
-    if node.op not in LOOPS | CALLS or any(_function(node, name) not in known for name in names):
-        return None
-    given = [builder.buffer(tensor) for tensor in node.inputs]
-    handles = [builder.variables.handle(tensor) for tensor in node.inputs]
-    loop = Loop(place)
-    if node.op in CALLS:
-        turn = builder.callee(_function(node, "f"))(given, handles)
-        loop.run(turn)
-        loop.results = turn.results
-    else:
-        _follow_turns(builder, node, loop, given, handles)
-    # The loop itself holds the results while the last node of the last turn ends.
-    loop.made.append([])
-    loop.read.append(list(builder.pool.with_contents(loop.results)))
-    loop.scratch_bytes.append(0)
-    return loop
-
-
-def _follow_turns(
-    builder: BufferBuilder,
-    node: Node,
-    loop: Loop,
-    given: Sequence[int],
-    handles: Sequence[int | None],
-) -> None:
-    """Run test and body in turns until the test says no."""
-    condition, body = _function(node, "cond"), _function(node, "body")
-    state = given
-    test, run = builder.callee(condition), builder.callee(body)
-    for _ in range(MOST_TURNS):
-        tested = test(state, handles)
-        loop.run(tested)
-        # A test that cannot be told ends a loop after its first turn.
-        goes_on = builder.pool.numbers.get(tested.results[0], 1 if state is given else 0)
-        if not goes_on:
-            break
-        turn = run(state, handles)
-        loop.run(turn)
-        state = turn.results
-    loop.results = list(state)
+    def add(
+        self, made: Iterable[int] = (), read: Iterable[int] = (), scratch_bytes: int = 0
+    ) -> None:
+        """Append one operation."""
+        self.made.append(list(made))
+        self.read.append(list(read))
+        self.scratch_bytes.append(scratch_bytes)
 
 
 def settle_loops(builder: BufferBuilder) -> None:
@@ -117,7 +87,7 @@ def settle_loops(builder: BufferBuilder) -> None:
     if not builder.loops:
         return
     readers = Counter(buffer for buffers in builder.read for buffer in buffers)
-    for loop in builder.loops:
+    for loop in builder.loops.values():
         made, scratch_bytes = _settle(loop, builder.pool, lambda buffer: readers[buffer] > 1)
         builder.made[loop.place] = made
         builder.scratch_bytes[loop.place] = scratch_bytes
@@ -135,60 +105,46 @@ def _settle(loop: Loop, pool: Pool, read_elsewhere: Callable[[int], bool]) -> tu
         pool: All buffers.
         read_elsewhere: Whether other nodes than the loop read a buffer that it is given.
     """
-    made = [buffer for buffers in loop.made for buffer in buffers]
-    inside = set(made)
-    kept = [buffer for buffer in pool.with_contents(loop.results) if buffer in inside]
-    reached = {buffer for buffers in loop.read for buffer in buffers} - inside
-    lasting = list(pool.lasting)
-    for buffer in reached:
-        lasting[buffer] = lasting[buffer] or read_elsewhere(buffer)
-    for buffer in kept:
-        lasting[buffer] = True
-    turns = BufferGraph(
-        nodes=(),
-        producers=[],
-        made=loop.made,
-        read=loop.read,
-        size_bytes=pool.size_bytes,
-        scratch_bytes=loop.scratch_bytes,
-        lasting=lasting,
-        reusable=pool.reusable,
-    )
-    rise_bytes = simulate(turns, range(len(loop.made))).step_peak_bytes
+    rise = rise_bytes(loop, pool, read_elsewhere)
+    inside = set(chain.from_iterable(loop.made))
+    kept = [buffer for buffer in pool.with_contents(loop.kept) if buffer in inside]
     for buffer in inside.difference(kept):
         pool.size_bytes[buffer] = 0
-    return kept, rise_bytes - sum(pool.size_bytes[buffer] for buffer in kept)
+    return kept, rise - sum(pool.size_bytes[buffer] for buffer in kept)
 
 
-def _function(node: Node, attribute: str) -> str:
-    value = node.attributes.get(attribute)
-    return "" if value is None else str(value.func.name)
+def rise_bytes(inside: Turn | Loop, pool: Pool, is_held: Callable[[int], bool]) -> int:
+    """The most that operations inside a node have in use on top of what there is before them.
+
+    Linear in what they make and read.
+
+    Args:
+        inside: The operations.
+        pool: All buffers.
+        is_held: Whether a buffer that they are given stays when they have read it.
+    """
+    number: dict[int, int] = {}
+    for buffers in chain(inside.made, inside.read):
+        for buffer in buffers:
+            number.setdefault(buffer, len(number))
+    lasting = [pool.lasting[buffer] or is_held(buffer) for buffer in number]
+    for buffer in chain.from_iterable(inside.made):
+        lasting[number[buffer]] = pool.lasting[buffer]
+    for buffer in pool.with_contents(inside.kept):
+        if buffer in number:
+            lasting[number[buffer]] = True
+    numbered = BufferGraph(
+        nodes=(),
+        producers=[],
+        made=_numbered(inside.made, number),
+        read=_numbered(inside.read, number),
+        size_bytes=[pool.size_bytes[buffer] for buffer in number],
+        scratch_bytes=inside.scratch_bytes,
+        lasting=lasting,
+        reusable=_numbered((pool.reusable[buffer] for buffer in number), number),
+    )
+    return simulate(numbered, range(len(inside.made))).step_peak_bytes
 
 
-def known_number(node: Node, numbers: Sequence[int | None]) -> int | None:
-    """What a node makes of known integers: counters of loops and their tests."""
-    if not numbers or numbers[0] is None:
-        return None
-    one = numbers[0]
-    if node.op in _KEEPS:
-        return one
-    other = numbers[1] if len(numbers) > 1 else None
-    compute = _COMPUTES.get(node.op)
-    return None if compute is None or other is None else compute(one, other)
-
-
-_KEEPS = frozenset({"Identity", "Max", "Min", "Reshape", "Cast", "Squeeze"})
-
-_COMPUTES: dict[str, Callable[[int, int], int]] = {
-    "Add": lambda one, other: one + other,
-    "AddV2": lambda one, other: one + other,
-    "Sub": lambda one, other: one - other,
-    "Minimum": min,
-    "Maximum": max,
-    "Less": lambda one, other: int(one < other),
-    "LessEqual": lambda one, other: int(one <= other),
-    "Greater": lambda one, other: int(one > other),
-    "GreaterEqual": lambda one, other: int(one >= other),
-    "LogicalAnd": lambda one, other: int(bool(one) and bool(other)),
-    "LogicalOr": lambda one, other: int(bool(one) or bool(other)),
-}
+def _numbered(lists: Iterable[Sequence[int]], number: dict[int, int]) -> list[list[int]]:
+    return [[number[buffer] for buffer in buffers if buffer in number] for buffers in lists]

@@ -91,5 +91,5 @@ class Variables:
         """The buffer of a variable's value by now; what it has before the step is made by none."""
         pool = self._builder.pool
         if handle not in pool.values:
-            pool.values[handle] = pool.add(size_bytes)
+            pool.values[handle] = pool.first_values[handle] = pool.add(size_bytes)
         return pool.values[handle]
