@@ -6,19 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memopt.costs.buffer_graph import simulate
-from memopt.costs.buffers import buffer_graph_of
 from memopt.errors import OptionsError
-from memopt.graph import op_types
-from memopt.graph.functiondef import ARGUMENT, RESULT
 from memopt.graph.rewriter import Touches
 from memopt.passes.base import Context, Pass
 from memopt.sequencing.enforcement import enforce
-from memopt.sequencing.fusions import find_fused_pairs, keep_adjacent
-from memopt.sequencing.orders import BEST, SEQUENCERS, make_sequence
-from memopt.sequencing.precedence import Precedence
+from memopt.sequencing.orders import BEST, SEQUENCERS
+from memopt.sequencing.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from memopt.costs.buffer_graph import BufferGraph
     from memopt.graph.graph import Graph
@@ -86,17 +82,10 @@ class Ordering(Pass):
         """The sequence that would be enforced, as it is simulated; `None` for an empty graph."""
         if not len(graph):
             return None
-        buffer_graph = buffer_graph_of(
-            graph,
-            context.properties,
-            fed=[f"{name}:0" for name in sorted(context.fed)],
-            fetched=list(_fetched_tensors(graph, context)),
-        )
-        precedence = Precedence.of(graph, buffer_graph, _roots(graph, context))
-        sequence = make_sequence(self.sequencer, graph, buffer_graph, precedence)
-        pairs = find_fused_pairs(buffer_graph.nodes)
-        sequence, _ = keep_adjacent(precedence, sequence, pairs)
-        return Order(buffer_graph, sequence, simulate(buffer_graph, sequence).step_peak_bytes)
+        step = step_of(graph, context)
+        sequence = step.sequence(self.sequencer)
+        peak_bytes = simulate(step.buffer_graph, sequence).step_peak_bytes
+        return Order(step.buffer_graph, sequence, peak_bytes)
 
     def _reason(self, order: Order, chain: Chain) -> str:
         where = f" on {chain.device}" if chain.device else ""
@@ -121,24 +110,12 @@ class Order(NamedTuple):
     step_peak_bytes: int
 
 
-def _fetched_tensors(graph: Graph, context: Context) -> Iterator[str]:
-    """The tensors that are handed to the caller.
-
-    A node with an effect is asked for because of it: nobody gets what it gives besides.
-    """
-    for name in sorted(context.fetched):
-        node = graph.find(name)
-        if node is None:
-            continue
-        if node.op == RESULT:
-            yield node.inputs[0].name
-        elif not op_types.is_stateful(node, graph.library):
-            yield from (f"{name}:{port}" for port in range(len(context.properties.outputs(name))))
-
-
-def _roots(graph: Graph, context: Context) -> frozenset[str]:
-    """The nodes because of which others run."""
-    if any(node.op in (ARGUMENT, RESULT) for node in graph):
-        # A body's kept nodes are those that run for their effects.
-        return context.fetched | context.kept
-    return context.fetched
+def step_of(graph: Graph, context: Context) -> Step:
+    """The step of a graph that is not empty, as a pass has it."""
+    return Step.of(
+        graph,
+        context.properties,
+        fed=context.fed,
+        fetched=context.fetched,
+        kept=context.kept,
+    )

@@ -1,0 +1,137 @@
+"""SerialLoops: loops whose turns run one after the other, so that an order inside them holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from memopt.graph import op_types
+from memopt.graph.functiondef import Library
+from memopt.graph.rewriter import Touches
+from memopt.passes.base import Context, Pass
+from memopt.sequencing.frames import ENTERS, EXITS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from memopt.graph.graph import Graph, Node
+    from memopt.graph.rewriter import Rewriter
+
+LOOPS = frozenset({"While", "StatelessWhile"})
+
+_ATTRIBUTE = "parallel_iterations"
+_DEFAULT = 10
+"""How many turns TensorFlow runs at once if the graph does not say (the ops' own default)."""
+
+_WAITING = (
+    *("QueueDequeue", "QueueEnqueue", "BarrierInsert", "BarrierTake", "AccumulatorTake"),
+    *("ResourceAccumulatorTake", "SparseAccumulatorTake", "Stage", "Unstage", "MapStage"),
+    *("MapUnstage", "OrderedMapStage", "OrderedMapUnstage", "MutexLock", "Recv", "_Recv"),
+    *("_HostRecv", "Collective"),
+)
+"""What ops begin with that wait for something that no edge leads to."""
+
+
+@dataclass(frozen=True)
+class SerialLoops(Pass):
+    """Let the turns of every loop run one after the other.
+
+    TensorFlow begins a turn as soon as its inputs are there, while up to `parallel_iterations`
+    earlier ones still run. The tensors of several turns are alive together then, how many depends
+    on chance, and a control edge orders only what runs in the same turn. With one turn at a time a
+    loop has ended as a whole when its first result comes out. The results are the same.
+
+    1. While and StatelessWhile get `parallel_iterations=1`.
+    2. So do the Enters of a loop of TensorFlow 1, all those of one frame alike: the first of them
+       that runs decides for all.
+
+    Refused, with a reason in the report: a loop that is fed, since it does not run; and one with
+    operations that wait for others without an edge (queues, stages, collectives), since what they
+    wait for may be done by a later turn, and the step would hang.
+    """
+
+    name: ClassVar[str] = "serial-loops"
+    touches: ClassVar[frozenset[Touches]] = frozenset({Touches.ATTRIBUTES})
+
+    def run(self, rewriter: Rewriter, context: Context) -> None:
+        """Look at each loop of functions, then at each frame, in the order of the graph."""
+        graph = rewriter.graph
+        for node in [node for node in graph if node.op in LOOPS]:
+            _serialize(rewriter, context, [node], "a loop's")
+        for name, enters in _frames(graph).items():
+            _serialize(rewriter, context, enters, f"the frame {name.decode(errors='replace')!r}'s")
+
+
+def _serialize(rewriter: Rewriter, context: Context, nodes: Sequence[Node], whose: str) -> None:
+    """Set the attribute of the nodes that begin one loop, unless something speaks against it."""
+    at_once = max(map(_turns_at_once, nodes))
+    if at_once == 1:
+        return
+    fed = next((node for node in nodes if node.name in context.fed), None)
+    if fed is not None:
+        rewriter.decline(fed, "it is fed, so it does not run")
+        return
+    inside = _inside(nodes) if nodes[0].op in ENTERS else nodes
+    waiting = _find_waiting(rewriter.graph, inside)
+    if waiting:
+        reason = f"{waiting} in it may wait for a later turn; one turn at a time would hang"
+        rewriter.decline(nodes[0], reason)
+        return
+    reason = f"{whose} turns run one after the other; up to {at_once} could be alive together"
+    with rewriter.edit(reason):
+        for node in nodes:
+            rewriter.set_attribute(node, _ATTRIBUTE, _one())
+
+
+def _turns_at_once(node: Node) -> int:
+    value = node.attributes.get(_ATTRIBUTE)
+    return _DEFAULT if value is None else int(value.i)
+
+
+def _one() -> object:
+    from tensorflow.core.framework import attr_value_pb2
+
+    return attr_value_pb2.AttrValue(i=1)
+
+
+def _frames(graph: Graph) -> dict[bytes, list[Node]]:
+    """The Enters by the name of their frame."""
+    frames: dict[bytes, list[Node]] = {}
+    for node in graph:
+        if node.op in ENTERS:
+            name = node.attributes.get("frame_name")
+            frames.setdefault(b"" if name is None else name.s, []).append(node)
+    return frames
+
+
+def _inside(enters: Iterable[Node]) -> list[Node]:
+    """The nodes of a frame, those of frames inside it included: what comes before its Exits."""
+    pending = [(node, 1) for node in enters]
+    found: dict[Node, None] = {}
+    while pending:
+        node, depth = pending.pop()
+        if node in found:
+            continue
+        found[node] = None
+        behind = depth - (node.op in EXITS)
+        if behind:
+            pending += [(user, behind + (user.op in ENTERS)) for user in node.users]
+    return list(found)
+
+
+def _find_waiting(graph: Graph, nodes: Iterable[Node]) -> str:
+    """An operation that waits without an edge, in words, among nodes and what they call, or ""."""
+    library = graph.library
+    pending = list(nodes)
+    seen: set[str] = set()
+    while pending:
+        node = pending.pop()
+        if node.op.startswith(_WAITING):
+            return f"the {node.op} {node.name!r}"
+        if not isinstance(library, Library):
+            continue
+        for name in op_types.called_functions(node, library):
+            if name not in seen and library.op_def(name) is not None:
+                seen.add(name)
+                pending.extend(library.graph(name))
+    return ""

@@ -1,0 +1,114 @@
+"""Step: a graph in numbers with what runs for its caller, from which sequences are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memopt.costs.buffer_graph import simulate
+from memopt.costs.buffers import buffer_graph_of
+from memopt.graph import op_types
+from memopt.graph.functiondef import ARGUMENT, RESULT
+from memopt.sequencing.free_running import free_running_sequence
+from memopt.sequencing.fusions import find_fused_pairs, keep_adjacent
+from memopt.sequencing.orders import make_sequence
+from memopt.sequencing.precedence import Precedence, find_running
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline
+    from memopt.costs.properties import Properties
+    from memopt.graph.graph import Graph
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of a graph: its buffers, what runs, and what must come before what.
+
+    Attributes:
+        graph: The graph.
+        buffer_graph: The same in numbers.
+        roots: Names of the nodes because of which others run; all nodes run if there are none.
+        precedence: What runs, and what must come before what.
+    """
+
+    graph: Graph
+    buffer_graph: BufferGraph
+    roots: frozenset[str]
+    precedence: Precedence
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        properties: Properties,
+        *,
+        fed: Collection[str] = (),
+        fetched: Collection[str] = (),
+        kept: Collection[str] = (),
+    ) -> Step:
+        """The step of a graph, or of a function's body.
+
+        Args:
+            graph: The graph; not empty.
+            properties: The sizes of its tensors.
+            fed: Names of the nodes whose output the caller gives.
+            fetched: Names of the nodes that the caller asks for.
+            kept: Names of further nodes; in a function's body they run for their effects.
+
+        Raises:
+            InvalidGraphError: TensorFlow refuses the graph.
+        """
+        buffer_graph = buffer_graph_of(
+            graph,
+            properties,
+            fed=[f"{name}:0" for name in sorted(fed)],
+            fetched=list(_fetched_tensors(graph, properties, fetched)),
+        )
+        roots = frozenset(fetched)
+        if any(node.op in (ARGUMENT, RESULT) for node in graph):
+            roots |= frozenset(kept)
+        return cls(graph, buffer_graph, roots, Precedence.of(graph, buffer_graph, roots))
+
+    def sequence(self, sequencer: str) -> list[int]:
+        """The nodes that run, as numbers, in the order that a sequencer gives.
+
+        What oneDNN may fuse stands side by side.
+
+        Raises:
+            OptionsError: There is no such sequencer.
+        """
+        return self.settle(make_sequence(sequencer, self.graph, self.buffer_graph, self.precedence))
+
+    def settle(self, sequence: Sequence[int]) -> list[int]:
+        """A sequence with what oneDNN may fuse side by side."""
+        pairs = find_fused_pairs(self.buffer_graph.nodes)
+        return keep_adjacent(self.precedence, sequence, pairs)[0]
+
+    def run_freely(self) -> MemoryTimeline:
+        """The memory of the step as TensorFlow would run it, with one thread for operations.
+
+        Of a graph whose order is enforced that is what happens; of others it is what happens but
+        for the order of edges that differs from process to process.
+        """
+        running = find_running(self.buffer_graph, self.roots)
+        by_edges = Precedence(self.buffer_graph.producers, running)
+        return simulate(self.buffer_graph, free_running_sequence(self.buffer_graph, by_edges))
+
+
+def _fetched_tensors(
+    graph: Graph, properties: Properties, fetched: Collection[str]
+) -> Iterator[str]:
+    """The tensors that are handed to the caller.
+
+    A node with an effect is asked for because of it: nobody gets what it gives besides.
+    """
+    for name in sorted(fetched):
+        node = graph.find(name)
+        if node is None:
+            continue
+        if node.op == RESULT:
+            yield node.inputs[0].name
+        elif not op_types.is_stateful(node, graph.library):
+            yield from (f"{name}:{port}" for port in range(len(properties.outputs(name))))
