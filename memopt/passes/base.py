@@ -31,6 +31,8 @@ class Context:
         properties: Shapes and types of the graph's tensors; unknown where nothing was inferred.
         simulated: The step's timeline and memory on the devices that it runs on; `None` where no
             devices are known or nothing is fetched.
+        budget_bytes: What may be in use at any moment while the graph runs, everything included,
+            also what callers of a function hold; 0 for as little as possible.
     """
 
     properties: Properties
@@ -38,6 +40,7 @@ class Context:
     fetched: frozenset[str] = frozenset()
     kept: frozenset[str] = frozenset()
     simulated: SimulatedMemory | None = None
+    budget_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,207 @@
+"""Plans: what to compute again so that a step keeps to a limit, by the algorithm asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from memopt.costs.buffer_graph import simulate
+from memopt.passes.remat.paths.rematerialization import rematerialize_paths
+from memopt.passes.remat.peak_priority import rematerialize_peaks
+from memopt.passes.remat.segments.planning import rematerialize_segments, sqrt_segments
+from memopt.passes.remat.storing.forms import Strategies
+from memopt.passes.remat.walk import Walk, along_sequence
+from memopt.sequencing.depth_first import dfs_sequence, postorder_sequence
+from memopt.sequencing.list_order import list_sequence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from memopt.costs.buffer_graph import BufferGraph
+    from memopt.passes.remat.network import Network
+    from memopt.passes.remat.storing.forms import Form
+    from memopt.passes.remat.walk import Rematerialized
+    from memopt.sequencing.precedence import Precedence
+
+STANDARD = "standard"
+PATH = "path"
+SEGMENTS = "segments"
+PEAK_PRIORITY = "peakpriority"
+SQRT = "sqrt"
+COMPRESS = "compress"
+STANDARD_COMPRESS = "standardcompress"
+BEST = "best"
+
+COMPRESSING = (COMPRESS, STANDARD_COMPRESS)
+"""The algorithms that keep results in smaller forms."""
+
+_SCHEDULERS = (list_sequence, dfs_sequence, postorder_sequence)
+_LOWER = (1.0, 0.95, 0.9, 0.8, 0.65, 0.5)
+"""Shares of the limit on the step's own bytes to walk with, until the result is within it."""
+_HIGHER = (0.8, 0.6, 0.4, 0.3, 0.2, 0.1)
+"""Where none is: shares of what is missing to add to the limit."""
+_WORTH_IT = 0.99
+"""The share of a peak that another must not exceed to be worth its copies."""
+
+
+class Plan(NamedTuple):
+    """What is to be computed again.
+
+    Attributes:
+        done: The sequence with its copies; `None` for none at all.
+        peak_bytes: The most in use at any time, as simulated, what is held included.
+        added_ns: Time that it takes beside the original, as estimated.
+    """
+
+    done: Rematerialized | None
+    peak_bytes: int
+    added_ns: int
+
+    @classmethod
+    def of(cls, done: Rematerialized) -> Plan:
+        """The plan that an algorithm made."""
+        peak_bytes = simulate(done.buffer_graph, done.sequence).peak_bytes
+        return cls(done, peak_bytes, done.added_weight)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an algorithm has to go by.
+
+    Attributes:
+        limit_bytes: What may be in use at any time, what is held included.
+        smallest_bytes: What makes no more than this is computed again only for another's sake.
+        largest_block: How many operations the standard algorithm computes again together.
+        forms: By node: other forms in which its result can be kept.
+    """
+
+    limit_bytes: int
+    smallest_bytes: int = 0
+    largest_block: int = 1
+    forms: Mapping[int, Sequence[Form]] = field(default_factory=dict)
+
+
+class Algorithm(Protocol):
+    """Plans that are worth looking at; the first within the limit is enough."""
+
+    def __call__(self, network: Network, limits: Limits) -> Iterator[Rematerialized]:
+        """What can be tried, the most promising first."""
+
+
+def standard(network: Network, limits: Limits) -> Iterator[Rematerialized]:
+    """XLA's walk, with the limit, and with others where its result is not within it.
+
+    Copies that live longer than the walk knew can make the result exceed the limit; a lower one
+    leaves them room. A walk that tries for what cannot be had makes copies in vain; one with a
+    higher limit may come nearer.
+    """
+    for walk in _walks(network, limits, recompute=True):
+        yield along_sequence(network, walk)
+
+
+def compress(network: Network, limits: Limits) -> Iterator[Rematerialized]:
+    """The same walks, which keep results in other forms and compute nothing again."""
+    for walk in _walks(network, limits, recompute=False):
+        yield along_sequence(network, walk)
+
+
+def path(network: Network, limits: Limits) -> Iterator[Rematerialized]:
+    """Microsoft's path algorithm."""
+    yield rematerialize_paths(
+        network, limits.limit_bytes, make_sequence=_lowest, smallest_bytes=limits.smallest_bytes
+    )
+
+
+def peak_priority(network: Network, limits: Limits) -> Iterator[Rematerialized]:
+    """Today's XLA's: walks for the sake of one peak after the other."""
+    for walk in _walks(network, limits, recompute=True):
+        yield rematerialize_peaks(network, walk)
+
+
+def segments(network: Network, limits: Limits) -> Iterator[Rematerialized]:
+    """Checkpointing by segments, as few and as cheap as the limit demands."""
+    yield rematerialize_segments(network, limits.limit_bytes, smallest_bytes=limits.smallest_bytes)
+
+
+def sqrt(network: Network, limits: Limits) -> Iterator[Rematerialized]:
+    """About as many equal segments as the root of their number says, whatever the limit."""
+    del limits
+    yield sqrt_segments(network)
+
+
+def _walks(network: Network, limits: Limits, *, recompute: bool) -> Iterator[Walk]:
+    """Walks with the limit, with lower ones and, for what is out of reach, with higher ones."""
+    held_bytes = network.buffer_graph.held_bytes
+    room_bytes = max(limits.limit_bytes - held_bytes, 0)
+    missing_bytes = network.peak_bytes - held_bytes - room_bytes
+    targets = [int(room_bytes * share) for share in _LOWER] if room_bytes else []
+    targets += [room_bytes + int(missing_bytes * share) for share in _HIGHER]
+    for target_bytes in targets:
+        yield Walk(
+            held_bytes + target_bytes,
+            largest_block=limits.largest_block,
+            smallest_bytes=limits.smallest_bytes,
+            strategies=Strategies(recompute, limits.forms),
+        )
+
+
+def _lowest(buffer_graph: BufferGraph, precedence: Precedence) -> list[int]:
+    """The sequence with the lowest simulated peak, as XLA's default scheduler finds it."""
+    sequences = [make(buffer_graph, precedence) for make in _SCHEDULERS]
+    return min(sequences, key=lambda sequence: simulate(buffer_graph, sequence).peak_bytes)
+
+
+ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
+    {
+        STANDARD: standard,
+        PATH: path,
+        SEGMENTS: segments,
+        PEAK_PRIORITY: peak_priority,
+        SQRT: sqrt,
+        COMPRESS: compress,
+        STANDARD_COMPRESS: standard,
+    }
+)
+"""The algorithms by name.
+
+- `standard`: XLA's walk along the sequence.
+- `path`: Microsoft's, with improvements; see `rematerialize_paths`.
+- `segments`: checkpointing by segments; see `rematerialize_segments`.
+- `peakpriority`: the walk for the sake of one peak after the other, as in today's XLA.
+- `sqrt`: the plain rule of sqrt(n) segments, to compare with. It knows no limit.
+- `compress`, `standardcompress`: the walk, which keeps results in smaller forms, or computes them
+  again, whichever costs less.
+"""
+
+
+def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
+    """The cheapest plan within the limit, or the one that comes nearest to it.
+
+    Args:
+        algorithm: One of `ALGORITHMS`, or "best": standard, path and segments.
+        network: The sequence with its buffers.
+        limits: What to keep to.
+    """
+    nothing = Plan(None, network.peak_bytes, 0)
+    if nothing.peak_bytes <= limits.limit_bytes:
+        return nothing
+    names = (STANDARD, PATH, SEGMENTS) if algorithm == BEST else (algorithm,)
+    plans = [_first_within(ALGORITHMS[name], network, limits, nothing) for name in names]
+    within = [plan for plan in plans if plan.peak_bytes <= limits.limit_bytes]
+    if within:
+        return min(within, key=lambda plan: (plan.added_ns, plan.peak_bytes))
+    return min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
+
+
+def _first_within(algorithm: Algorithm, network: Network, limits: Limits, nothing: Plan) -> Plan:
+    """The first plan of an algorithm within the limit, or the nearest to it."""
+    best = nothing
+    for done in algorithm(network, limits):
+        plan = Plan.of(done)
+        if plan.peak_bytes <= limits.limit_bytes:
+            return plan
+        # Hundreds of copies for next to nothing are no better.
+        if plan.peak_bytes < best.peak_bytes * _WORTH_IT:
+            best = plan
+    return best

@@ -1,0 +1,1 @@
+"""Microsoft's path algorithm: whole paths are cloned for those who read their ends."""

@@ -1,0 +1,231 @@
+"""Rematerialization: keep a step within a memory limit by computing results again when needed.
+
+XLA's `HloRematerialization` (tensorflow/compiler/xla/service/hlo_rematerialization.cc).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from memopt.costs.buffer_graph import simulate
+from memopt.errors import OptionsError
+from memopt.graph.rewriter import Touches
+from memopt.graph.traversal import Numbering
+from memopt.passes.base import Context, Pass
+from memopt.passes.ordering import Ordering, step_of
+from memopt.passes.recomputation import COPY_PREFIX
+from memopt.passes.remat.algorithms import (
+    ALGORITHMS,
+    BEST,
+    COMPRESSING,
+    PATH,
+    SEGMENTS,
+    SQRT,
+    Limits,
+    make_plan,
+)
+from memopt.passes.remat.applying import apply_copies
+from memopt.passes.remat.eligibility import can_run_twice, network_of
+from memopt.passes.remat.storing.compression import NO_TILE, Compressor, Tile, pad_buffers
+from memopt.passes.remat.storing.offloading import Offloader
+from memopt.passes.remat.storing.storable import find_forms
+from memopt.passes.remat.summary import describe
+from memopt.sequencing.enforcement import enforce
+from memopt.sequencing.orders import SEQUENCERS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memopt.costs.buffer_graph import BufferGraph
+    from memopt.graph.graph import Graph, Node
+    from memopt.graph.rewriter import Rewriter
+    from memopt.passes.remat.algorithms import Plan
+    from memopt.passes.remat.network import Network
+    from memopt.passes.remat.storing.forms import Form
+
+_MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Rematerialization(Pass):
+    """Compute results again instead of keeping them, until the step needs no more than a limit.
+
+    1. What leads to a fetch gets a sequence, as in `Ordering`.
+    2. A walk along the sequence counts the memory in use as the allocator has it. Where it is over
+       the limit, the result whose recomputation costs least (see `Candidates`) is computed again
+       for all who have not read it yet, before the first of them: see `rematerialize`. Operations
+       that nobody reads any more are taken out.
+    3. The sequence with the copies, `Recomputed/<name>`, is simulated; see `make_plan` for what is
+       tried where it needs more than the limit, and for other algorithms than the walk.
+    4. The order is enforced by control edges, as in `Ordering`.
+
+    Computed again is only what gives the same bits and leaves nothing behind (see
+    `can_run_twice`), is neither fed, fetched nor kept, and stands outside of v1 control flow. What
+    reads a reference variable is not computed again after a write to it.
+
+    Where the limit cannot be met, the lowest peak found is what comes out, and one entry among
+    what was declined says so. The graph that comes out is for the given fetches, see `Ordering`.
+    """
+
+    name: ClassVar[str] = "rematerialization"
+    touches: ClassVar[frozenset[Touches]] = frozenset(
+        {Touches.NODES, Touches.DATA_EDGES, Touches.CONTROL_EDGES}
+    )
+
+    memory_limit: int = 0
+    """Bytes that may be in use at any moment, everything included; 0: what the optimizer's budget
+    leaves, and as few as can be found without one."""
+    algorithm: str = BEST
+    """How the plan is made: one of `ALGORITHMS`, or "best", the best of them."""
+    scheduler: str = BEST
+    """How the order is found: one of `SEQUENCERS`."""
+    largest_block: int = 16
+    """How many operations the standard algorithm computes again together at most, so that a result
+    can be had whose operands are gone too; 1 is XLA's own rule."""
+    small_node_limit: int = 0
+    """MiB: an operation that makes no more than this is computed again only for another's sake; 0
+    turns it off."""
+    tile: str = ""
+    """For algorithms that compress: how the device pads the last two dimensions, such as 8x128."""
+    compress_to: str = ""
+    """For algorithms that compress: bfloat16 or float16, a type to keep results in. It CHANGES THE
+    RESULTS of the step."""
+    offload: str = ""
+    """Operations that take results to the host and back, where that costs less than computing
+    again: serialize, copy or identity, as in `Swapping`."""
+
+    def __post_init__(self) -> None:
+        for option, known in (("scheduler", SEQUENCERS), ("algorithm", (*ALGORITHMS, BEST))):
+            given = getattr(self, option)
+            if given not in known:
+                names = ", ".join(known)
+                raise OptionsError(f"{self.name}: {option} is one of {names}, not {given!r}")
+        for option, least in (("memory_limit", 0), ("small_node_limit", 0), ("largest_block", 1)):
+            given = getattr(self, option)
+            if given < least:
+                raise OptionsError(f"{self.name}: {option} is {given}, less than {least}")
+        if (self._compressor() is None) == (self.algorithm in COMPRESSING):
+            names = " and ".join(COMPRESSING)
+            raise OptionsError(
+                f"{self.name}: the algorithms {names} take a tile or a type (compress_to), no other"
+            )
+        if self.offload and self.algorithm in (PATH, SEGMENTS, SQRT):
+            raise OptionsError(f"{self.name}: the algorithm {self.algorithm} cannot offload")
+        self._offloader()
+
+    def run(self, rewriter: Rewriter, context: Context) -> None:
+        """Plan, make the copies in one edit, and enforce the order with one for each chain."""
+        graph = rewriter.graph
+        order = Ordering(sequencer=self.scheduler).order(graph, context)
+        if order is None or not order.sequence:
+            return
+        taken = _decline_taken_names(rewriter)
+        buffers = self._padded(order.buffer_graph, context)
+        network = network_of(graph, buffers, order.sequence, context, declined=taken)
+        limits = self._limits(rewriter, network, context)
+        plan = make_plan(self.algorithm, network, limits)
+        nodes = [buffers.nodes[number] for number in order.sequence]
+        if plan.done is not None:
+            with rewriter.edit(_reason(network, plan, limits)):
+                nodes = apply_copies(rewriter, plan.done, context)
+        final = self._settle(graph, nodes, context)
+        _enforce(rewriter, final, context)
+        if final.peak_bytes > limits.limit_bytes:
+            timeline = simulate(final.buffer_graph, final.sequence)
+            node = final.buffer_graph.nodes[final.sequence[timeline.peak_position]]
+            rewriter.decline(node, _warning(network, final, limits))
+
+    def _compressor(self) -> Compressor | None:
+        if not self.tile and not self.compress_to:
+            return None
+        return Compressor(Tile.parse(self.tile) if self.tile else NO_TILE, self.compress_to)
+
+    def _offloader(self) -> Offloader | None:
+        return Offloader(self.offload) if self.offload else None
+
+    def _padded(self, buffer_graph: BufferGraph, context: Context) -> BufferGraph:
+        """The buffers as a device has them that pads, if that is asked for."""
+        compressor = self._compressor()
+        tile = NO_TILE if compressor is None else compressor.tile
+        return pad_buffers(buffer_graph, context.properties, tile)
+
+    def _limits(self, rewriter: Rewriter, network: Network, context: Context) -> Limits:
+        compressor, offloader = self._compressor(), self._offloader()
+        forms: dict[int, list[Form]] = {}
+        if compressor is not None or offloader is not None:
+            forms = find_forms(
+                rewriter, network, context, compressor=compressor, offloader=offloader
+            )
+        return Limits(
+            self.memory_limit or context.budget_bytes,
+            smallest_bytes=self.small_node_limit * _MEBIBYTE,
+            largest_block=self.largest_block,
+            forms=forms,
+        )
+
+    def _settle(self, graph: Graph, nodes: Sequence[Node], context: Context) -> _Final:
+        """The sequence on the graph as it is now, with what oneDNN may fuse side by side."""
+        step = step_of(graph, context)
+        numbering = Numbering.of(graph)
+        sequence = step.settle([numbering.place(node) for node in nodes])
+        buffers = self._padded(step.buffer_graph, context)
+        return _Final(buffers, sequence, simulate(buffers, sequence).peak_bytes)
+
+
+class _Final(NamedTuple):
+    """The graph with its copies in numbers, its sequence, and the peak, everything included."""
+
+    buffer_graph: BufferGraph
+    sequence: Sequence[int]
+    peak_bytes: int
+
+
+def _enforce(rewriter: Rewriter, final: _Final, context: Context) -> None:
+    chains = enforce(final.buffer_graph, final.sequence, fed=context.fed)
+    nodes = final.buffer_graph.nodes
+    for chain in chains:
+        if not chain.edges:
+            continue
+        reason = (
+            f"{len(chain.nodes)} operations run in the order that was planned, in which at most "
+            f"{_printed(final.peak_bytes)} are in use"
+        )
+        with rewriter.edit(reason):
+            for before, after in chain.edges:
+                rewriter.add_control_input(nodes[after], nodes[before])
+
+
+def _reason(network: Network, plan: Plan, limits: Limits) -> str:
+    assert plan.done is not None
+    return (
+        f"{describe(plan.done)}; so that the peak is "
+        f"{_printed(plan.peak_bytes)} instead of {_printed(network.peak_bytes)}, "
+        f"{_printed(network.buffer_graph.held_bytes)} of which are held before the step; "
+        f"the limit is {_printed(limits.limit_bytes)}"
+    )
+
+
+def _warning(network: Network, final: _Final, limits: Limits) -> str:
+    return (
+        f"the limit of {_printed(limits.limit_bytes)} cannot be met by computing results again: "
+        f"here {_printed(final.peak_bytes)} are in use ({_printed(network.peak_bytes)} without), "
+        f"{_printed(network.buffer_graph.held_bytes)} of which are held before the step"
+    )
+
+
+def _decline_taken_names(rewriter: Rewriter) -> frozenset[str]:
+    """The nodes whose copies would have the name of another node."""
+    graph = rewriter.graph
+    taken = []
+    for node in graph:
+        if COPY_PREFIX + node.name in graph and can_run_twice(node, graph.library):
+            rewriter.decline(node, f"the name {COPY_PREFIX + node.name!r} is taken")
+            taken.append(node.name)
+    return frozenset(taken)
+
+
+def _printed(size_bytes: int) -> str:
+    if size_bytes < _MEBIBYTE:
+        return f"{size_bytes} bytes"
+    return f"{size_bytes / _MEBIBYTE:.2f} MiB"

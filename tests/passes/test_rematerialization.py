@@ -1,0 +1,100 @@
+"""Rematerialization on small graphs, each case a text before and after, and what it reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.one_pass import run_case, run_pass
+from support.text_cases import TextCase, read_cases
+
+from memopt.errors import OptionsError
+from memopt.item import GrapplerItem
+from memopt.passes.rematerialization import Rematerialization
+
+CASES = read_cases(Path(__file__).parent / "cases" / "rematerialization.txt")
+
+
+def case_of(name: str) -> TextCase:
+    (case,) = (case for case in CASES if case.name.startswith(name))
+    return case
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_case(case: TextCase) -> None:
+    done = run_case(case, Rematerialization.parse(case.spec))
+    assert done.text == case.after
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_limit_that_is_not_kept_is_reported_once(case: TextCase) -> None:
+    done = run_case(case, Rematerialization.parse(case.spec))
+    warnings = [one for one in done.declined if "cannot be met" in one.reason]
+    assert len(warnings) == (case.before == case.after)
+
+
+def test_the_report_has_the_peaks_before_and_after() -> None:
+    case = case_of("what is not needed")
+    first, second = run_case(case, Rematerialization.parse(case.spec)).edits
+    assert first.added == ("Recomputed/kept",)
+    assert "the peak is 16904 bytes instead of 17160 bytes, 512 bytes of which" in first.reason
+    assert "the limit is 17012 bytes" in first.reason
+    assert not second.added
+    assert "16904 bytes" in second.reason
+
+
+def test_the_properties_know_the_copies() -> None:
+    case = case_of("a view is copied")
+    properties = run_case(case, Rematerialization.parse(case.spec)).properties
+    assert properties.size_bytes("Recomputed/kept:0") == 256
+    assert properties.size_bytes("Recomputed/view:0") == 256
+
+
+def test_a_taken_name_is_declined() -> None:
+    case = case_of("a name that is taken")
+    reasons = run_case(case, Rematerialization.parse(case.spec)).reasons
+    assert "kept: the name 'Recomputed/kept' is taken" in reasons
+
+
+def test_a_graph_within_the_limit_is_only_ordered() -> None:
+    case = case_of("what is not needed")
+    done = run_case(case, Rematerialization(memory_limit=1 << 20))
+    assert not any(edit.added or edit.removed for edit in done.edits)
+    assert not done.declined
+
+
+def test_without_a_limit_it_goes_as_low_as_it_can() -> None:
+    case = case_of("what is not needed")
+    done = run_case(case, Rematerialization(algorithm="standard", scheduler="program"))
+    assert done.text == case.after
+
+
+def test_a_second_run_adds_nothing() -> None:
+    for case in CASES:
+        pass_ = Rematerialization.parse(case.spec)
+        once = run_case(case, pass_)
+        item = GrapplerItem(
+            once.graph_def,
+            feed=tuple(sorted(case.settings["fed"])),
+            fetch=tuple(sorted(case.settings["fetched"])),
+            keep=tuple(sorted(case.settings.get("kept", ()))),
+        )
+        assert not run_pass(item, pass_).edits, case.name
+
+
+def test_options_print_and_parse_and_are_checked() -> None:
+    pass_ = Rematerialization(memory_limit=1000, largest_block=1)
+    assert str(pass_) == "rematerialization{memory_limit=1000,largest_block=1}"
+    assert Rematerialization.parse(str(pass_)) == pass_
+    for wrong in ("memory_limit=-1", "small_node_limit=-1", "largest_block=0"):
+        with pytest.raises(OptionsError, match="less than"):
+            Rematerialization.parse(f"rematerialization{{{wrong}}}")
+    with pytest.raises(OptionsError, match=r"scheduler is one of list, .*, not 'latest'"):
+        Rematerialization(scheduler="latest")
+    with pytest.raises(OptionsError, match=r"algorithm is one of standard, .*, not 'luck'"):
+        Rematerialization(algorithm="luck")
+
+
+def test_an_empty_graph_is_left_alone() -> None:
+    item = GrapplerItem(run_case(CASES[0], Rematerialization()).graph_def.__class__())
+    assert not run_pass(item, Rematerialization()).edits
