@@ -43,10 +43,10 @@ from support.swapping import (
 )
 
 from memopt.analysis import analyze
+from memopt.api import optimize
 from memopt.cluster import Device
 from memopt.item import GrapplerItem
 from memopt.models import MODELS
-from memopt.optimizer import optimize
 from memopt.passes import Swapping
 from memopt.passes.swaps.timeline import DeviceTimeline
 from memopt.runtime.entry import verify

@@ -4,8 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from memopt.analysis import MemoryAnalysis, analyze
+from memopt.api import optimize, rewrite
 from memopt.cluster import Device, VirtualCluster
 from memopt.errors import (
+    BudgetError,
     ExecutionError,
     FileError,
     InvalidGraphError,
@@ -17,17 +19,25 @@ from memopt.errors import (
 )
 from memopt.io import save
 from memopt.item import GrapplerItem, VariableSpec
-from memopt.optimizer import MemoryOptimizer, optimize
-from memopt.options import Level, Options
-from memopt.result import GraphReport, OptimizationReport, OptimizationResult, PassReport
+from memopt.optimizer import MemoryOptimizer
+from memopt.options import Budget, Level, Options
+from memopt.result import (
+    GraphReport,
+    OptimizationReport,
+    OptimizationResult,
+    PassReport,
+    RuntimeMemory,
+)
 
 if TYPE_CHECKING:
-    from memopt.runtime.entry import rewrite, verify
+    from memopt.runtime.entry import verify
     from memopt.runtime.verification import Verification
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Budget",
+    "BudgetError",
     "Device",
     "ExecutionError",
     "FileError",
@@ -46,6 +56,7 @@ __all__ = [
     "PassError",
     "PassReport",
     "RewriteError",
+    "RuntimeMemory",
     "VariableSpec",
     "Verification",
     "VirtualCluster",
@@ -58,7 +69,6 @@ __all__ = [
 
 _IMPORTED_WHEN_USED = {
     "Verification": "memopt.runtime.verification",
-    "rewrite": "memopt.runtime.entry",
     "verify": "memopt.runtime.entry",
 }
 """Running graphs takes numpy and more, which a program that only optimizes need not load."""

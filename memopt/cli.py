@@ -16,7 +16,9 @@ from rich.console import Console
 from memopt.cluster import VirtualCluster
 from memopt.costs.ready_nodes import MANAGERS
 from memopt.errors import MemoptError, OptionsError
-from memopt.options import DEFAULT_TARGET_SCOPE, Level, parse_bytes
+from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level, parse_bytes
+from memopt.passes.remat.algorithms import ALGORITHMS, BEST
+from memopt.sequencing.orders import SEQUENCERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,6 +77,14 @@ def _as_bytes(context: click.Context, parameter: click.Parameter, value: str | N
         return None if value is None else parse_bytes(value)
 
 
+def _as_budget(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> Budget | None:
+    del context
+    with _usage(parameter.opts[0]):
+        return None if value is None else Budget.parse(value)
+
+
 _DEVICES = click.option(
     "--device",
     "devices",
@@ -96,10 +106,32 @@ _COSTS = click.option(
 @click.option(
     "--level",
     type=click.Choice([level.value for level in Level], case_sensitive=False),
-    default=Level.HEURISTICS.value,
-    show_default=True,
-    help="How much is done.",
+    help=f"How much is done; {Level.HEURISTICS}, or {Level.ORDERED} with a budget, if not given.",
 )
+@click.option(
+    "--budget",
+    "--memory-limit",
+    callback=_as_budget,
+    help='What may be in use at any moment, everything included: "6GiB", or "60%" of what the step '
+    "itself adds at its peak when it runs unchanged.",
+)
+@click.option(
+    "--algorithm",
+    type=click.Choice([*ALGORITHMS, BEST]),
+    help="How a budget is kept; the best of all if not given.",
+)
+@click.option(
+    "--scheduler",
+    type=click.Choice(SEQUENCERS),
+    help="How the order is found in which a budget is kept; the best of all if not given.",
+)
+@click.option(
+    "--small-node-limit",
+    type=click.IntRange(min=0),
+    help="MiB: what makes no more is not computed again for its own sake.",
+)
+@click.option("--dump-dot", "--dot", help="Where the large tensors before and after go, as DOT.")
+@click.option("--dump-memlog", "--memlog", help="Where the memory at each operation goes.")
 @_DEVICES
 @_COSTS
 @click.option(
@@ -135,7 +167,13 @@ _COSTS = click.option(
 def optimize(
     graph: str,
     output: str,
-    level: str,
+    level: str | None,
+    budget: Budget | None,
+    algorithm: str | None,
+    scheduler: str | None,
+    small_node_limit: int | None,
+    dump_dot: str | None,
+    dump_memlog: str | None,
     devices: VirtualCluster | None,
     costs: str,
     pass_options: tuple[str, ...],
@@ -150,14 +188,19 @@ def optimize(
     as_json: bool,
 ) -> None:
     """Rewrite GRAPH, a GraphDef or MetaGraphDef file, so that a step needs less memory."""
+    from memopt.api import level_of
+    from memopt.api import optimize as optimize_graph
+    from memopt.flags import Flags
     from memopt.io import read_graph, write_graph
     from memopt.optimizer import MemoryOptimizer
-    from memopt.optimizer import optimize as optimize_graph
     from memopt.report import text
     from memopt.runtime.entry import verify as verify_graphs
 
+    flags = Flags.from_environment().overridden_by(Flags(level, budget))
+    with _usage("--level"):
+        MemoryOptimizer(level_of(flags), budget=flags.budget)
     with _usage("--pass"):
-        MemoryOptimizer(level, pass_options=pass_options)
+        MemoryOptimizer(level_of(flags), pass_options=pass_options, budget=flags.budget)
     _start_tensorflow()
     with _working(f"reading {graph}"):
         file = read_graph(graph)
@@ -173,6 +216,12 @@ def optimize(
             rule=rule,
             all_ports=all_ports,
             as_grappler=as_grappler,
+            budget=budget,
+            algorithm=algorithm,
+            scheduler=scheduler,
+            small_node_limit=small_node_limit,
+            dump_dot=dump_dot,
+            dump_memlog=dump_memlog,
             fetch=fetches,
             feed=feeds,
             keep=keep,
@@ -319,21 +368,27 @@ def passes() -> None:
 
 @main.command()
 @click.option("--model", default="resnet50", show_default=True, help="Which training step.")
+@click.option("--budget", default="40%", show_default=True, help="What the rewritten step may use.")
+@click.option("--steps", type=click.IntRange(min=1), default=5, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def demo(model: str, as_json: bool) -> None:
-    """Rewrite a real training step, run it before and after, and compare."""
+def demo(model: str, budget: str, steps: int, as_json: bool) -> None:
+    """Train a model in less memory than its step needs: it fails; rewritten, it runs."""
     import memopt.demo
 
+    with _usage("--budget"):
+        Budget.parse(budget)
     _start_tensorflow()
-    with _working(f"building {model}, rewriting it, and running both"):
-        outcome = memopt.demo.run(model)
-    if as_json:
-        _print_json(outcome.report.to_json(), outcome.verification)
-        return
+    with _working(f"building {model}, rewriting it, and training it before and after"):
+        outcome = memopt.demo.run(model, budget, steps)
     report = outcome.report
+    if as_json:
+        _print_json(report.to_json(), outcome.verification)
+        return
     click.echo(f"{model}: a training step of {report.nodes_before} nodes, real variables and data")
     _print_report(report)
     click.echo(f"{report.nodes_after - report.nodes_before} nodes added")
+    for line in outcome.lines():
+        click.echo(line)
     _print_verification(outcome.verification)
 
 
@@ -370,6 +425,7 @@ def _print_report(report: OptimizationReport) -> None:
     for line in (
         *text.optimization_lines(report),
         *text.iteration_lines(report),
+        *text.runtime_lines(report),
         *text.remarks(report),
     ):
         click.echo(line)

@@ -6,6 +6,7 @@ MemoptError
 ├── InvalidGraphError     a graph breaks a rule that every TensorFlow graph keeps
 ├── RewriteError          an edit was refused by the rewriter
 ├── PassError             a pass failed; names the pass and those that ran before it
+├── BudgetError           a step cannot be made to keep to a budget; tells what it needs at least
 └── ExecutionError        running a graph for real failed
     └── OutOfMemoryError  the allocator's limit was reached
 """
@@ -43,6 +44,20 @@ class RewriteError(MemoptError):
 
 class PassError(MemoptError):
     """A pass failed. The message names the pass and those that ran before it."""
+
+
+class BudgetError(MemoptError):
+    """A step cannot be made to keep to a budget.
+
+    Attributes:
+        budget_bytes: The budget.
+        lowest_bytes: The lowest peak that was found, everything included.
+    """
+
+    def __init__(self, message: str, budget_bytes: int, lowest_bytes: int) -> None:
+        super().__init__(message)
+        self.budget_bytes = budget_bytes
+        self.lowest_bytes = lowest_bytes
 
 
 class ExecutionError(MemoptError):

@@ -6,22 +6,20 @@ import gc
 import math
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from memopt.cluster import VirtualCluster
 from memopt.costs.choice import GRAPPLER, choose_costs
 from memopt.costs.properties import Properties
 from memopt.costs.simulated_memory import SimulatedMemory
 from memopt.costs.virtual_scheduler import SchedulerOptions, VirtualScheduler
 from memopt.costs.wiring import Request
-from memopt.errors import OptionsError
+from memopt.errors import BudgetError, OptionsError
 from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT, RESULT, Library
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.verify import verify_graph, verify_references
-from memopt.io import as_item
-from memopt.options import DEFAULT_TARGET_SCOPE, Level
+from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level
 from memopt.passes import (
     AddnScheduling,
     BypassBarriers,
@@ -31,18 +29,22 @@ from memopt.passes import (
     Pass,
     Recomputation,
     RelaxAllocator,
+    Rematerialization,
+    SerialLoops,
     Swapping,
 )
+from memopt.passes.remat.body_limits import find_body_limits
 from memopt.pipeline import Pipeline
-from memopt.result import OptimizationReport, OptimizationResult
+from memopt.result import OptimizationReport, OptimizationResult, RuntimeMemory
+from memopt.sequencing.step import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from memopt.cluster import Device
+    from memopt.cluster import VirtualCluster
+    from memopt.costs.buffer_graph import MemoryTimeline
     from memopt.costs.cost_model import CostModel
     from memopt.graph.graph import Graph
-    from memopt.io import GraphSource
     from memopt.item import GrapplerItem
     from memopt.options import Options
 
@@ -70,6 +72,9 @@ class MemoryOptimizer:
             accumulate sums in variables, though then the order of additions, and with it the last
             bits of the results, depends on timing. Otherwise results keep their bits.
         deadline_ms: Milliseconds after which no further pass starts; 0 for no deadline.
+        budget: What may be in use at any moment of the step, everything included: a `Budget`, bytes
+            ("6GiB") or a share ("60%"). Kept at level ORDERED, by computing results again.
+        rematerialization: How; its `memory_limit` is the budget's.
     """
 
     level: str = Level.HEURISTICS
@@ -81,9 +86,15 @@ class MemoryOptimizer:
     scheduler: SchedulerOptions | None = None
     as_grappler: bool = False
     deadline_ms: int = 0
+    budget: Budget | int | str | None = None
+    rematerialization: Rematerialization = field(default_factory=Rematerialization)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "level", Level.parse(self.level))
+        if self.budget is not None:
+            object.__setattr__(self, "budget", Budget.parse(self.budget))
+            if not Level.parse(self.level).orders:
+                raise OptionsError(f"a budget is kept at level {Level.ORDERED}, not {self.level}")
         if self.as_grappler and Level.parse(self.level).improves:
             raise OptionsError(f"level {self.level} is none of Grappler's; do not ask for both")
         # Options are checked where they are used: in the passes' own constructors.
@@ -116,7 +127,8 @@ class MemoryOptimizer:
                 )
             )
         if level.orders:
-            once += [BypassBarriers(), FoldShapes(), Ordering()]
+            once += [BypassBarriers(), FoldShapes(), SerialLoops()]
+            once.append(Ordering() if self.budget is None else self.rematerialization)
         if level.schedules:
             repeated.append(AddnScheduling(running_sums=not self.as_grappler))
         if level.swaps or level.swaps_by_hint:
@@ -164,77 +176,70 @@ class MemoryOptimizer:
             if cluster is not None and pipeline.repeated:
                 properties.require()
             nodes_before = len(graph)
-            graphs = tuple(
-                pipeline.run(name, body, context, deadline_s)
-                for name, body, context in _graphs(graph, item, properties, simulators)
-            )
+            before = self._runtime_memory(graph, item, properties)
+            budget_bytes = self._budget_bytes(before)
+            parts = list(_parts(graph, item, properties, simulators))
+            graphs = {
+                part.function: pipeline.run(*part, deadline_s)
+                for part in self._in_turn(parts, budget_bytes)
+            }
+            after = self._runtime_memory(graph, item, properties)
+            runtime = _compare(before, after, budget_bytes)
             graph_def = to_graph_def(graph)
         return OptimizationResult(
             graph_def=graph_def,
             report=OptimizationReport(
                 level=Level.parse(self.level),
-                graphs=graphs,
+                graphs=tuple(graphs[part.function] for part in parts),
                 nodes_before=nodes_before,
                 nodes_after=len(graph),
                 properties=properties,
+                runtime=runtime,
             ),
         )
 
+    def _runtime_memory(
+        self, graph: Graph, item: GrapplerItem, properties: Properties
+    ) -> MemoryTimeline | None:
+        """The step's memory as TensorFlow's allocator has it, at a level that looks at it."""
+        if not Level.parse(self.level).orders or not len(graph):
+            return None
+        step = Step.of(
+            graph,
+            properties,
+            fed=_node_names(item.feed),
+            fetched=_node_names(item.fetch),
+            kept=_node_names(item.keep),
+        )
+        return step.run_freely()
 
-def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, by keyword
-    graph: GraphSource,
-    *,
-    level: str = Level.HEURISTICS,
-    devices: VirtualCluster | Iterable[Device | str] | None = None,
-    target_scope: str = DEFAULT_TARGET_SCOPE,
-    rule: str = "list",
-    all_ports: bool = False,
-    pass_options: Sequence[str] = (),
-    costs: CostModel | str = GRAPPLER,
-    as_grappler: bool = False,
-    deadline_ms: int = 0,
-    fetch: Sequence[str] | None = None,
-    feed: Sequence[str] | None = None,
-    keep: Sequence[str] = (),
-) -> OptimizationResult:
-    """Rewrite a graph so that a step needs less memory, with the same results.
+    def _in_turn(self, parts: Sequence[_Part], budget_bytes: int) -> Iterator[_Part]:
+        """The parts in the order in which they are rewritten, each knowing what it may use.
 
-    Args:
-        graph: A GraphDef, MetaGraphDef, ConcreteFunction, path of a graph file, or GrapplerItem.
-        level: How much is done; see `Level`.
-        devices: What the step runs on: a cluster, or devices or their descriptions
-            ("GPU:0=GPU:16GiB"). Without, this machine's, as TensorFlow lists them.
-        target_scope: The name scope of gradient operations; "auto" finds them by structure.
-        rule: How operations that are cheap to recompute are told: "list" (Grappler's) or "cost".
-        all_ports: Recompute for readers of every output port, not only of the first.
-        pass_options: Options of passes, such as "swapping{improved=true}".
-        costs: How long operations take in the simulation; see `choose_costs`.
-        as_grappler: Do exactly what Grappler does, though its sums may differ in their last bits.
-        deadline_ms: Milliseconds after which no further pass starts; 0 for no deadline.
-        fetch: Tensors and operations that the caller asks for; found out if not given.
-        feed: Tensors that the caller gives; found out if not given.
-        keep: Further nodes that must stay as they are called.
+        An order of the main graph takes into account what bodies need once they are ordered. With a
+        budget the main graph comes first, and leaves the bodies what it does not use itself.
+        """
+        if not Level.parse(self.level).orders:
+            yield from parts
+        elif not budget_bytes:
+            yield from reversed(parts)
+        else:
+            main, *bodies = parts
+            yield main._replace(context=replace(main.context, budget_bytes=budget_bytes))
+            limits: dict[str, int] = {}
+            if bodies:
+                known = {part.function: (part.graph, part.context) for part in parts}
+                limits = find_body_limits(known, budget_bytes)
+            for part in bodies:
+                limit_bytes = limits.get(part.function, budget_bytes)
+                yield part._replace(context=replace(part.context, budget_bytes=limit_bytes))
 
-    Raises:
-        FileError: The path holds no graph.
-        InvalidGraphError: The graph breaks a rule, or a named node is missing.
-        OptionsError: An option is not valid.
-    """
-    optimizer = MemoryOptimizer(
-        level,
-        target_scope,
-        rule,
-        all_ports,
-        pass_options=tuple(pass_options),
-        costs=costs,
-        as_grappler=as_grappler,
-        deadline_ms=deadline_ms,
-    )
-    cluster = None
-    if optimizer.pipeline().repeated:
-        cluster = VirtualCluster.of(devices)
-    item = as_item(graph, fetch, feed)
-    return optimizer.optimize(cluster, replace(item, keep=(*item.keep, *keep)))
+    def _budget_bytes(self, before: MemoryTimeline | None) -> int:
+        """What the budget means for a step; 0 without one."""
+        if self.budget is None or before is None:
+            return 0
+        budget = Budget.parse(self.budget)
+        return budget.limit_bytes(before.held_bytes, before.step_peak_bytes)
 
 
 class _Simulators(NamedTuple):
@@ -266,22 +271,27 @@ def _verify(graph: Graph, item: GrapplerItem) -> None:
             verify_graph(graph.library.graph(name))
 
 
-def _graphs(
+class _Part(NamedTuple):
+    """The main graph (by the name "") or a function's body."""
+
+    function: str
+    graph: Graph
+    context: Context
+
+
+def _parts(
     graph: Graph, item: GrapplerItem, properties: Properties, simulators: _Simulators
-) -> Iterator[tuple[str, Graph, Context]]:
-    """The main graph (named "") and the bodies of the functions that it calls."""
+) -> Iterator[_Part]:
+    """The main graph, and the bodies of the functions that it calls, callers first."""
     fed, fetched = _node_names(item.feed), _node_names(item.fetch)
-    yield (
-        "",
-        graph,
-        Context(
-            properties,
-            fed=frozenset(fed),
-            fetched=frozenset(fetched),
-            kept=frozenset(_node_names(item.keep)),
-            simulated=simulators.of(graph, properties, fetched, frozenset(fed)),
-        ),
+    context = Context(
+        properties,
+        fed=frozenset(fed),
+        fetched=frozenset(fetched),
+        kept=frozenset(_node_names(item.keep)),
+        simulated=simulators.of(graph, properties, fetched, frozenset(fed)),
     )
+    yield _Part("", graph, context)
     library = graph.library
     if not isinstance(library, Library):
         return
@@ -290,18 +300,15 @@ def _graphs(
         known = properties.function(name)
         results = [node.name for node in body if node.op == RESULT]
         kept = library.control_outputs(name)
-        yield (
-            name,
-            body,
-            Context(
-                known,
-                fed=frozenset(node.name for node in body if node.op == ARGUMENT),
-                fetched=frozenset(results),
-                kept=frozenset(kept),
-                # What is given to a function is made before it starts, so nothing is fed.
-                simulated=simulators.of(body, known, (*results, *kept), frozenset()),
-            ),
+        context = Context(
+            known,
+            fed=frozenset(node.name for node in body if node.op == ARGUMENT),
+            fetched=frozenset(results),
+            kept=frozenset(kept),
+            # What is given to a function is made before it starts, so nothing is fed.
+            simulated=simulators.of(body, known, (*results, *kept), frozenset()),
         )
+        yield _Part(name, body, context)
 
 
 def _called(graph: Graph, library: Library) -> list[str]:
@@ -321,6 +328,29 @@ def _called(graph: Graph, library: Library) -> list[str]:
 
 def _node_names(references: tuple[str, ...]) -> list[str]:
     return [name.partition(":")[0] for name in references]
+
+
+def _compare(
+    before: MemoryTimeline | None, after: MemoryTimeline | None, budget_bytes: int
+) -> RuntimeMemory | None:
+    """The memory before and after, if the level looks at it.
+
+    Raises:
+        BudgetError: A budget is not kept.
+    """
+    if before is None or after is None:
+        return None
+    runtime = RuntimeMemory(before, after, budget_bytes)
+    if runtime.keeps_budget:
+        return runtime
+    node = after.buffer_graph.nodes[after.sequence[after.peak_position]]
+    raise BudgetError(
+        f"the budget of {budget_bytes} bytes cannot be kept: the lowest peak that was found is "
+        f"{after.peak_bytes} bytes, {after.held_bytes} of which are held before the step begins; "
+        f"the peak is at {node.name!r}",
+        budget_bytes,
+        after.peak_bytes,
+    )
 
 
 @contextmanager

@@ -216,3 +216,54 @@ def parse_bytes(text: str) -> int:
         if 1 <= size <= _MOST_BYTES:
             return int(size)
     raise OptionsError(f"{text!r} is no number of bytes, such as 512MiB")
+
+
+_SHARE = re.compile(r"(?P<percent>[0-9]+(?:\.[0-9]+)?)\s*%")
+_WHOLE_SHARE = 100
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Bytes that may be in use at any moment of a step, everything included.
+
+    Included are variables, constants, inputs, what is held for the caller, and the step's own.
+
+    Attributes:
+        size_bytes: The bytes; 0 for a share.
+        percent: The share, in percent, of what the step itself adds at its peak when it runs
+            unchanged; what is held comes on top.
+    """
+
+    size_bytes: int = 0
+    percent: Decimal = Decimal(0)
+
+    @classmethod
+    def parse(cls, text: int | str | Budget) -> Budget:
+        """A budget as people write it: 1500000, "6GiB", "60%".
+
+        Raises:
+            OptionsError: It is neither a positive number of bytes nor a positive share.
+        """
+        if isinstance(text, Budget):
+            return text
+        match = _SHARE.fullmatch(str(text).strip())
+        if match is not None and 0 < Decimal(match["percent"]) <= _WHOLE_SHARE:
+            return cls(percent=Decimal(match["percent"]))
+        try:
+            return cls(size_bytes=parse_bytes(str(text)))
+        except OptionsError:
+            raise OptionsError(f"{text!r} is no budget, such as 6GiB or 60%") from None
+
+    def limit_bytes(self, held_bytes: int, step_peak_bytes: int) -> int:
+        """What it means for a step.
+
+        Args:
+            held_bytes: In use before the step.
+            step_peak_bytes: What the step adds at its peak when it runs unchanged.
+        """
+        if self.size_bytes:
+            return self.size_bytes
+        return held_bytes + int(step_peak_bytes * self.percent / _WHOLE_SHARE)
+
+    def __str__(self) -> str:
+        return f"{self.percent}%" if self.percent else str(self.size_bytes)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
+    from memopt.costs.buffer_graph import MemoryTimeline
     from memopt.costs.properties import Properties
     from memopt.costs.simulated_memory import SimulatedMemory
     from memopt.graph.rewriter import Declined, Edit
@@ -76,6 +77,35 @@ class GraphReport:
 
 
 @dataclass(frozen=True)
+class RuntimeMemory:
+    """The memory of a step in TensorFlow's allocator, predicted for one thread of operations.
+
+    Attributes:
+        before: The original graph, as TensorFlow would run it.
+        after: The rewritten graph, in the order that it is held to.
+        budget_bytes: What may be in use at any moment; 0 for no limit.
+    """
+
+    before: MemoryTimeline = field(repr=False)
+    after: MemoryTimeline = field(repr=False)
+    budget_bytes: int = 0
+
+    @property
+    def keeps_budget(self) -> bool:
+        """Whether no more is in use than may be."""
+        return not self.budget_bytes or self.after.peak_bytes <= self.budget_bytes
+
+    def to_json(self) -> dict[str, int]:
+        """The peaks, and what is held before the step."""
+        return {
+            "budget_bytes": self.budget_bytes,
+            "held_bytes": self.after.held_bytes,
+            "peak_before_bytes": self.before.peak_bytes,
+            "peak_after_bytes": self.after.peak_bytes,
+        }
+
+
+@dataclass(frozen=True)
 class OptimizationReport:
     """What an optimization did.
 
@@ -85,6 +115,7 @@ class OptimizationReport:
         nodes_before: Nodes of the main graph before.
         nodes_after: Nodes of the main graph after.
         properties: Sizes of the original graph's tensors, inferred when first asked for.
+        runtime: The real memory as predicted, at a level that orders operations.
     """
 
     level: Level
@@ -92,6 +123,7 @@ class OptimizationReport:
     nodes_before: int
     nodes_after: int
     properties: Properties = field(repr=False, compare=False)
+    runtime: RuntimeMemory | None = field(default=None, compare=False)
 
     @property
     def passes(self) -> tuple[PassReport, ...]:
@@ -162,6 +194,7 @@ class OptimizationReport:
             "stopped": self.stopped,
             "peak_before_bytes": dict(self.peak_before_bytes),
             "peak_after_bytes": dict(self.peak_after_bytes),
+            "runtime": None if self.runtime is None else self.runtime.to_json(),
             "passes": [self._pass_to_json(report) for report in self.passes],
         }
 

@@ -21,10 +21,10 @@ from support.steps import tiny_step
 
 import memopt
 import memopt.demo
+from memopt.api import optimize
 from memopt.cli import main
 from memopt.io import GraphFile, meta_graph_of, read_graph, save, write_graph
 from memopt.models import MODELS
-from memopt.optimizer import optimize
 from memopt.passes import PASSES
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def test_what_does_not_verify_is_not_written(
         report = right(*arguments, **options).report
         return memopt.OptimizationResult(read_graph(str(wrong_file)).graph_def, report)
 
-    monkeypatch.setattr("memopt.optimizer.optimize", spoil)
+    monkeypatch.setattr("memopt.api.optimize", spoil)
     path = tmp_path / "out.pb"
     ended = run("optimize", step_file, "-o", path, "--verify")
     assert ended.status == 1
@@ -317,16 +317,23 @@ def test_passes_are_listed_with_their_options() -> None:
     assert ESCAPE not in ended.output
 
 
-def test_the_demonstration_runs_a_model_and_says_what_was_measured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its tiny form, since the real one takes long."""
-    monkeypatch.setattr(memopt.demo, "MODELS", {"mlp": lambda: tiny_step("mlp")})
-    ended = run("demo", "--model", "mlp")
+def test_the_demonstration_trains_what_ran_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small form, since the real one takes long; large enough for limits in whole MiB."""
+    step = MODELS["mlp"](batch=2048, width=128, layers=16)
+    monkeypatch.setattr(memopt.demo, "MODELS", {"mlp": lambda: step})
+    ended = run("demo", "--model", "mlp", "--steps", "2")
     assert (ended.status, ended.errors) == (0, "")
-    nodes = len(tiny_step("mlp").function.graph.as_graph_def().node)
+    nodes = len(step.function.graph.as_graph_def().node)
     assert ended.output.startswith(f"mlp: a training step of {nodes} nodes, real variables")
-    assert "equal: every output of 3 steps" in ended.output
+    unlimited, limited, rewritten = (
+        line.partition(": ")
+        for line in ended.output.splitlines()
+        if "limit of" in line or "no limit" in line
+    )
+    assert limited[2].startswith("OUT OF MEMORY")
+    assert rewritten[2] == unlimited[2]
+    assert re.fullmatch(r"losses [0-9.]+, [0-9.]+", rewritten[2])
+    assert "equal: every output of 2 steps" in ended.output
     assert "peak, everything included" in ended.output
 
 

@@ -20,13 +20,13 @@ from support.bad_inputs import (
 )
 
 import memopt.io
+from memopt.api import optimize
 from memopt.errors import FileError, InvalidGraphError, MemoptError, OptionsError
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.verify import verify_graph
 from memopt.io import GraphFile, as_item, read_arrays, read_graph, save, write_bytes, write_graph
 from memopt.item import GrapplerItem
 from memopt.models import MODELS, SESSION_MODELS
-from memopt.optimizer import optimize
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,10 +13,10 @@ import pytest
 import memopt
 
 NAMES = (
-    "Device ExecutionError FileError GraphReport GrapplerItem InvalidGraphError Level MemoptError "
-    "MemoryAnalysis MemoryOptimizer OptimizationReport OptimizationResult Options OptionsError "
-    "OutOfMemoryError PassError PassReport RewriteError VariableSpec Verification VirtualCluster "
-    "analyze optimize rewrite save verify"
+    "Budget BudgetError Device ExecutionError FileError GraphReport GrapplerItem "
+    "InvalidGraphError Level MemoptError MemoryAnalysis MemoryOptimizer OptimizationReport "
+    "OptimizationResult Options OptionsError OutOfMemoryError PassError PassReport RewriteError "
+    "RuntimeMemory VariableSpec Verification VirtualCluster analyze optimize rewrite save verify"
 ).split()
 
 

@@ -7,6 +7,8 @@ from memopt.passes.fold_shapes import FoldShapes
 from memopt.passes.ordering import Ordering
 from memopt.passes.recomputation import Recomputation
 from memopt.passes.relax_allocator import RelaxAllocator
+from memopt.passes.rematerialization import Rematerialization
+from memopt.passes.serial_loops import SerialLoops
 from memopt.passes.swapping import Swapping
 
 PASSES: tuple[type[Pass], ...] = (
@@ -15,13 +17,15 @@ PASSES: tuple[type[Pass], ...] = (
     # What needlessly ties operations together or keeps tensors alive goes before there is an order.
     BypassBarriers,
     FoldShapes,
+    SerialLoops,
     # Before those that look at a simulation: it does not, and adds what they have to place.
     Recomputation,
     # Sums before copies: what need not be kept need not be swapped.
     AddnScheduling,
     Swapping,
-    # Last: an order of all operations that there will be.
+    # Last: an order of all operations that there will be, and what is computed again in it.
     Ordering,
+    Rematerialization,
 )
 
 __all__ = [
@@ -34,5 +38,7 @@ __all__ = [
     "Pass",
     "Recomputation",
     "RelaxAllocator",
+    "Rematerialization",
+    "SerialLoops",
     "Swapping",
 ]

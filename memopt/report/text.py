@@ -60,6 +60,24 @@ def iteration_lines(report: OptimizationReport) -> list[str]:
     return lines
 
 
+def runtime_lines(report: OptimizationReport) -> list[str]:
+    """The real peak that is predicted, before and after; nothing for a level without an order."""
+    runtime = report.runtime
+    if runtime is None:
+        return []
+    before, after = runtime.before, runtime.after
+    own = before.step_peak_bytes
+    change = f" ({(after.step_peak_bytes - own) / own:+.1%})" if own else ""
+    line = (
+        f"predicted peak of TensorFlow's allocator: {bytes_text(before.peak_bytes)} -> "
+        f"{bytes_text(after.peak_bytes)}, {bytes_text(after.held_bytes)} of it held before the "
+        f"step; the step's own {bytes_text(own)} -> {bytes_text(after.step_peak_bytes)}{change}"
+    )
+    if runtime.budget_bytes:
+        return [line, f"within the budget of {bytes_text(runtime.budget_bytes)}"]
+    return [line]
+
+
 def _effect_text(report: OptimizationReport, done: PassReport) -> str:
     effects = [report.effect_bytes(edit, done.function) for edit in done.edits]
     known = [effect for effect in effects if effect is not None]

@@ -1,4 +1,4 @@
-"""The public ways to run: a function rewritten, and two forms of a step compared for real."""
+"""Two forms of a step run for real and compared: `memopt.verify`."""
 
 from __future__ import annotations
 
@@ -6,46 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.errors import OptionsError
 from memopt.io import as_item
-from memopt.optimizer import optimize
-from memopt.runtime.function import build_function
 from memopt.runtime.program import Program
 from memopt.runtime.verification import verify_programs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tensorflow.core.framework.graph_pb2 import GraphDef
-    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
-
     from memopt.io import GraphSource
     from memopt.runtime.settings import Mode
     from memopt.runtime.verification import Verification
 
     Values = Mapping[str, Any] | Sequence[Any]
-
-
-def rewrite(
-    function: ConcreteFunction, *, graph_def: GraphDef | None = None, **options: Any
-) -> ConcreteFunction:
-    """A function that computes the same and needs less memory.
-
-    It is called like the original, has the same structure of inputs and outputs, and reads and
-    updates the same variables.
-
-    Args:
-        function: The function, from `tf.function(...).get_concrete_function(...)`.
-        graph_def: A graph that `optimize` made of this function; if not given, it is made here.
-        **options: As for `optimize`.
-
-    Raises:
-        InvalidGraphError: The graph cannot be rewritten, or `graph_def` is not of this function.
-        OptionsError: An option is not valid.
-    """
-    if graph_def is None:
-        graph_def = optimize(function, **options).graph_def
-    elif options:
-        raise OptionsError("options have no effect on a graph that is given")
-    return build_function(graph_def, function)
 
 
 def verify(  # noqa: PLR0913 - keywords, each with a default

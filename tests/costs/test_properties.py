@@ -12,6 +12,7 @@ from support.bad_inputs import SHAPES_THAT_DO_NOT_FIT, graph_def_of
 from support.steps import tiny_step
 from tensorflow.core.framework import types_pb2
 
+from memopt.api import optimize
 from memopt.costs.inference import FullInference
 from memopt.costs.properties import Properties
 from memopt.costs.tensor_properties import (
@@ -23,7 +24,6 @@ from memopt.costs.tensor_properties import (
 from memopt.errors import InvalidGraphError
 from memopt.item import GrapplerItem, VariableSpec
 from memopt.models import MODELS, SESSION_MODELS
-from memopt.optimizer import optimize
 from memopt.report import text
 
 if TYPE_CHECKING:

@@ -12,13 +12,14 @@ from support.one_pass import run_pass
 from support.scheduling import run_sums
 from support.steps import tiny_step
 
+from memopt.api import rewrite
 from memopt.graph.graphdef import to_graph_def
 from memopt.graph.rewriter import Rewriter
 from memopt.graph.verify import verify_graph
 from memopt.item import GrapplerItem
 from memopt.models import SESSION_MODELS, TINY
 from memopt.passes.bypass_barriers import BypassBarriers
-from memopt.runtime.entry import rewrite, verify
+from memopt.runtime.entry import verify
 from memopt.runtime.program import Program
 
 if TYPE_CHECKING:
@@ -33,7 +34,14 @@ GROUPS = BypassBarriers(groups=True)
 RANDOM_SEEDS = range(40)
 
 
-@pytest.mark.parametrize("name", ["mlp", "vgg16", "mobilenetv2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mlp",
+        pytest.param("vgg16", marks=pytest.mark.slow),
+        pytest.param("mobilenetv2", marks=pytest.mark.slow),
+    ],
+)
 def test_training_steps_keep_their_bits(name: str) -> None:
     step = tiny_step(name)
     done = run_pass(GrapplerItem.from_concrete_function(step.function), PASS)

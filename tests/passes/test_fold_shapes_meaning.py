@@ -14,10 +14,11 @@ from support.sessions import run_graph
 from support.state import without_grappler
 from support.steps import tiny_step
 
+from memopt.api import rewrite
 from memopt.item import GrapplerItem
 from memopt.passes.bypass_barriers import BypassBarriers
 from memopt.passes.fold_shapes import SHAPE_OPS, FoldShapes
-from memopt.runtime.entry import rewrite, verify
+from memopt.runtime.entry import verify
 from memopt.runtime.program import Program
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ RANDOM_SEEDS = range(60)
 v1 = tf.compat.v1
 
 
-@pytest.mark.parametrize("name", ["vgg16", "bert"])
+@pytest.mark.parametrize("name", [pytest.param("vgg16", marks=pytest.mark.slow), "bert"])
 def test_training_steps_keep_their_bits(name: str) -> None:
     """Together with the barrier's bypass, in the order in which they would run."""
     step = tiny_step(name)

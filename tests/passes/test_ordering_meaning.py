@@ -16,7 +16,7 @@ PROCESSES = 3
 
 
 @pytest.mark.parametrize("sequencer", ["late_updates", "list", "postorder"])
-@pytest.mark.parametrize("name", ["mlp", "bert"])
+@pytest.mark.parametrize("name", ["mlp", pytest.param("bert", marks=pytest.mark.slow)])
 def test_training_steps_keep_their_bits(name: str, sequencer: str) -> None:
     step = tiny_step(name)
     item = GrapplerItem.from_concrete_function(step.function)
@@ -46,7 +46,7 @@ def test_the_peak_is_the_planned_one_in_every_process() -> None:
     assert all(run.rewritten.step_peak_bytes < run.original.step_peak_bytes for run in runs)
 
 
-@pytest.mark.parametrize("smallest_bytes", [0, 4096])
+@pytest.mark.parametrize("smallest_bytes", [0, pytest.param(4096, marks=pytest.mark.slow)])
 def test_onednn_and_grappler_can_fuse_what_is_ordered(smallest_bytes: int) -> None:
     """A cycle between a convolution and its bias would make the call fail."""
     step = tiny_step("unet")

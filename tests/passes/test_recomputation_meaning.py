@@ -11,10 +11,10 @@ from support.random_graphs import SIDE, random_training_graph
 from support.sessions import run_graph
 from support.state import run_from_start, without_grappler
 
+from memopt.api import optimize, rewrite
 from memopt.item import GrapplerItem
-from memopt.optimizer import optimize
 from memopt.passes import Recomputation
-from memopt.runtime.entry import rewrite, verify
+from memopt.runtime.entry import verify
 from memopt.runtime.program import Program
 
 if TYPE_CHECKING:

@@ -23,12 +23,12 @@ from support.swapping import (
 )
 
 from memopt.analysis import analyze
+from memopt.api import optimize
 from memopt.cluster import Device
 from memopt.graph.graphdef import to_graph_def
 from memopt.graph.verify import verify_graph
 from memopt.item import GrapplerItem
 from memopt.models import MODELS
-from memopt.optimizer import optimize
 from memopt.passes import Swapping
 from memopt.runtime.entry import verify
 

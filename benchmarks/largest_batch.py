@@ -1,0 +1,164 @@
+"""Finds the largest batch that trains within a limit of TensorFlow's allocator.
+
+For each batch the step is built, rewritten, and run for two steps in a fresh process with the
+limit; of doubled batches the last that ran, then halves of what is between it and the first that
+did not. Side by side: the step unchanged, TensorFlow's own memory optimizer, memopt's order alone,
+and memopt with a budget below the limit (TensorFlow hands out memory in chunks that are larger than
+what was asked for). Prints a table, and writes JSON if asked:
+
+    python benchmarks/largest_batch.py [--json FILE] [--models NAME=LIMIT ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from machine import describe_machine
+from rich.console import Console
+from rich.table import Table
+from support.native import optimize_native
+
+import memopt
+from memopt.errors import BudgetError, OutOfMemoryError
+from memopt.models import MODELS
+from memopt.options import parse_bytes
+from memopt.runtime.entry import as_program
+from memopt.runtime.process import step_process
+from memopt.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
+    from memopt.item import GrapplerItem
+
+LIMITS = {"bert": "100MB", "resnet50": "460MB", "mlp": "100MB"}
+FEWEST = {"bert": 2, "resnet50": 2, "mlp": 256}
+FINEST = {"bert": 2, "resnet50": 4, "mlp": 256}
+"""The step between batches that are told apart."""
+SHARES = (0.95, 0.9, 0.85)
+"""Budgets as shares of the limit, tried one after the other."""
+
+
+def main() -> None:
+    """Search, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", help="where to write the figures")
+    parser.add_argument("--models", nargs="*", default=[f"{k}={v}" for k, v in LIMITS.items()])
+    arguments = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for text in arguments.models:
+        model, _, limit = text.partition("=")
+        limit_bytes = parse_bytes(limit or LIMITS[model])
+        row: dict[str, Any] = {"step": model, "limit_bytes": limit_bytes}
+        for name, rewrites in REWRITES.items():
+            row[name] = largest_batch(model, limit_bytes, rewrites)
+            print(f"{model}, {name}: {row[name]}", file=sys.stderr)
+        rows.append(row)
+    show(rows)
+    if arguments.json:
+        result = {"machine": describe_machine(), "rows": rows}
+        Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
+
+
+def largest_batch(
+    model: str, limit_bytes: int, rewrites: Callable[[GrapplerItem, int], list[GraphDef]]
+) -> int:
+    """The largest batch that runs; 0 if none does."""
+    fits, batch = 0, FEWEST[model]
+    while runs(model, batch, limit_bytes, rewrites):
+        fits, batch = batch, 2 * batch
+    fails, finest = batch, FINEST.get(model, 1)
+    while fails - fits > finest:
+        batch = (fits + fails) // 2 // finest * finest
+        if batch in (fits, fails):
+            break
+        if runs(model, batch, limit_bytes, rewrites):
+            fits = batch
+        else:
+            fails = batch
+    return fits
+
+
+def runs(
+    model: str,
+    batch: int,
+    limit_bytes: int,
+    rewrites: Callable[[GrapplerItem, int], list[GraphDef]],
+) -> bool:
+    """Whether a step of that batch, rewritten in one of the ways, runs twice within the limit."""
+    step = MODELS[model](batch=batch)
+    program = as_program(step.function, step.inputs)
+    for graph_def in rewrites(program.item, limit_bytes):
+        rewritten = program.replace_graph(graph_def)
+        try:
+            with step_process(rewritten, Settings(memory_limit_bytes=limit_bytes)) as process:
+                process.run(2)
+        except OutOfMemoryError:
+            continue
+        return True
+    return False
+
+
+def unchanged(item: GrapplerItem, limit_bytes: int) -> list[GraphDef]:
+    """The step as it is."""
+    del limit_bytes
+    return [item.graph_def]
+
+
+def native(item: GrapplerItem, limit_bytes: int) -> list[GraphDef]:
+    """TensorFlow's own recomputation, with the scope of GradientTape."""
+    del limit_bytes
+    fetch = [name.removesuffix(":0") for name in item.fetch]
+    return [optimize_native(item.graph_def, "RECOMPUTATION_HEURISTICS", fetch, "gradient_tape/")]
+
+
+def ordered(item: GrapplerItem, limit_bytes: int) -> list[GraphDef]:
+    """Only an order."""
+    del limit_bytes
+    return [memopt.optimize(item, level="ordered").graph_def]
+
+
+def budgeted(item: GrapplerItem, limit_bytes: int) -> list[GraphDef]:
+    """Budgets somewhat below the limit, those that can be kept."""
+    found = []
+    for share in SHARES:
+        try:
+            found.append(memopt.optimize(item, budget=int(limit_bytes * share)).graph_def)
+        except BudgetError:
+            break
+    return found
+
+
+REWRITES = {
+    "unchanged": unchanged,
+    "native": native,
+    "ordered": ordered,
+    "budget": budgeted,
+}
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """The largest batches, and how often they are the unchanged step's."""
+    table = Table(title=describe_machine(), title_justify="left")
+    for column in ("step", "limit", *REWRITES, "gain"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        gain = row["budget"] / row["unchanged"] if row["unchanged"] else 0.0
+        batches = [str(row[name]) for name in REWRITES]
+        table.add_row(row["step"], f"{row['limit_bytes'] / 1e6:.0f} MB", *batches, f"x{gain:.1f}")
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""The public ways to rewrite: a graph, and a function that can be called."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from memopt.cluster import VirtualCluster
+from memopt.costs.choice import GRAPPLER
+from memopt.errors import OptionsError
+from memopt.flags import Flags
+from memopt.io import as_item, write_bytes
+from memopt.optimizer import MemoryOptimizer
+from memopt.options import DEFAULT_TARGET_SCOPE, Level
+from memopt.passes import Rematerialization
+from memopt.report.dot import dot_text
+from memopt.report.memory_log import memory_log_lines
+from memopt.sequencing.orders import BEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+    from memopt.cluster import Device
+    from memopt.costs.cost_model import CostModel
+    from memopt.io import GraphSource
+    from memopt.options import Budget
+    from memopt.result import OptimizationResult
+
+
+def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, by keyword
+    graph: GraphSource,
+    *,
+    level: str | None = None,
+    devices: VirtualCluster | Iterable[Device | str] | None = None,
+    target_scope: str = DEFAULT_TARGET_SCOPE,
+    rule: str = "list",
+    all_ports: bool = False,
+    pass_options: Sequence[str] = (),
+    costs: CostModel | str = GRAPPLER,
+    as_grappler: bool = False,
+    deadline_ms: int = 0,
+    budget: Budget | int | str | None = None,
+    algorithm: str | None = None,
+    scheduler: str | None = None,
+    small_node_limit: int | None = None,
+    dump_dot: str | None = None,
+    dump_memlog: str | None = None,
+    fetch: Sequence[str] | None = None,
+    feed: Sequence[str] | None = None,
+    keep: Sequence[str] = (),
+) -> OptimizationResult:
+    """Rewrite a graph so that a step needs less memory, with the same results.
+
+    Args:
+        graph: A GraphDef, MetaGraphDef, ConcreteFunction, path of a graph file, or GrapplerItem.
+        level: How much is done; see `Level`. Without, HEURISTICS, or ORDERED with a budget.
+        devices: What the step runs on: a cluster, or devices or their descriptions
+            ("GPU:0=GPU:16GiB"). Without, this machine's, as TensorFlow lists them.
+        target_scope: The name scope of gradient operations; "auto" finds them by structure.
+        rule: How operations that are cheap to recompute are told: "list" (Grappler's) or "cost".
+        all_ports: Recompute for readers of every output port, not only of the first.
+        pass_options: Options of passes, such as "swapping{improved=true}".
+        costs: How long operations take in the simulation; see `choose_costs`.
+        as_grappler: Do exactly what Grappler does, though its sums may differ in their last bits.
+        deadline_ms: Milliseconds after which no further pass starts; 0 for no deadline.
+        budget: What may be in use at any moment of the step, everything included: bytes, "6GiB", or
+            "60%" of what the step itself adds at its peak when it runs unchanged.
+        algorithm: How a budget is kept, and as in what follows: see `Rematerialization`.
+        scheduler: How the order is found.
+        small_node_limit: MiB; what makes no more than this is not computed again for its own sake.
+        dump_dot: A file for the large tensors before and after, as a DOT graph.
+        dump_memlog: A file for the memory in use at each operation of the rewritten step.
+        fetch: Tensors and operations that the caller asks for; found out if not given.
+        feed: Tensors that the caller gives; found out if not given.
+        keep: Further nodes that must stay as they are called.
+
+    Raises:
+        FileError: The path holds no graph.
+        InvalidGraphError: The graph breaks a rule, or a named node is missing.
+        OptionsError: An option is not valid.
+        BudgetError: The step cannot be made to keep to the budget.
+    """
+    given = Flags(level, budget, algorithm, scheduler, small_node_limit, dump_dot, dump_memlog)
+    flags = Flags.from_environment().overridden_by(given)
+    optimizer = MemoryOptimizer(
+        level_of(flags),
+        target_scope,
+        rule,
+        all_ports,
+        pass_options=tuple(pass_options),
+        costs=costs,
+        as_grappler=as_grappler,
+        deadline_ms=deadline_ms,
+        budget=flags.budget,
+        rematerialization=Rematerialization(
+            algorithm=flags.algorithm or BEST,
+            scheduler=flags.scheduler or BEST,
+            small_node_limit=flags.small_node_limit or 0,
+        ),
+    )
+    cluster = None
+    if optimizer.pipeline().repeated:
+        cluster = VirtualCluster.of(devices)
+    item = as_item(graph, fetch, feed)
+    result = optimizer.optimize(cluster, replace(item, keep=(*item.keep, *keep)))
+    _dump(result, flags)
+    return result
+
+
+def level_of(flags: Flags) -> str:
+    """The level that is meant: with a budget, and nothing else said, the one that keeps it."""
+    return flags.level or (Level.HEURISTICS if flags.budget is None else Level.ORDERED)
+
+
+def rewrite(
+    function: ConcreteFunction, *, graph_def: GraphDef | None = None, **options: Any
+) -> ConcreteFunction:
+    """A function that computes the same and needs less memory.
+
+    It is called like the original, has the same structure of inputs and outputs, and reads and
+    updates the same variables.
+
+    Args:
+        function: The function, from `tf.function(...).get_concrete_function(...)`.
+        graph_def: A graph that `optimize` made of this function; if not given, it is made here.
+        **options: As for `optimize`.
+
+    Raises:
+        InvalidGraphError: The graph cannot be rewritten, or `graph_def` is not of this function.
+        OptionsError: An option is not valid.
+    """
+    from memopt.runtime.function import build_function
+
+    if graph_def is None:
+        graph_def = optimize(function, **options).graph_def
+    elif options:
+        raise OptionsError("options have no effect on a graph that is given")
+    return build_function(graph_def, function)
+
+
+def _dump(result: OptimizationResult, flags: Flags) -> None:
+    """Write what was asked for beside the result.
+
+    Raises:
+        OptionsError: The level does not look at the memory of the real step.
+        FileError: A file cannot be written.
+    """
+    if not flags.dump_dot and not flags.dump_memlog:
+        return
+    runtime = result.report.runtime
+    if runtime is None:
+        raise OptionsError(f"a dump is made at level {Level.ORDERED}, or with a budget")
+    if flags.dump_dot:
+        text = dot_text({"before": runtime.before, "after": runtime.after})
+        write_bytes(flags.dump_dot, text.encode())
+    if flags.dump_memlog:
+        lines = memory_log_lines(runtime.after)
+        write_bytes(flags.dump_memlog, "".join(f"{line}\n" for line in lines).encode())
