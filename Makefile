@@ -31,7 +31,7 @@ test: lint types  ## lint, types and the test suite
 test-slow: $(SETUP)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-demo: $(SETUP)  ## rewrite a real ResNet50 training step, run both, compare
+demo: $(SETUP)  ## real ResNet50 training that runs out of memory, and runs to the end rewritten
 	$(BIN)/memopt demo
 
 benchmark: $(SETUP)  ## the tables of the README
@@ -40,6 +40,10 @@ benchmark: $(SETUP)  ## the tables of the README
 	$(BIN)/python benchmarks/sums_peaks.py
 	$(BIN)/python benchmarks/swapping_peaks.py
 	$(BIN)/python benchmarks/measured_peaks.py
+	$(BIN)/python benchmarks/buffer_peaks.py
+	$(BIN)/python benchmarks/budget_peaks.py
+	$(BIN)/python benchmarks/largest_batch.py
+	$(BIN)/python benchmarks/planning_speed.py
 
 clean:  ## remove the environment and all caches
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -21,8 +21,9 @@ from memopt.costs.list_buffers import LIST_BYTES, add_list_op
 from memopt.costs.loop_buffers import Loop, Turn
 from memopt.costs.tensor_properties import tensor_properties
 from memopt.costs.variable_buffers import Variables
+from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT, RESULT
-from memopt.graph.op_types import DT_RESOURCE, DT_VARIANT, REF_VARIABLES, port_types
+from memopt.graph.op_types import DT_RESOURCE, DT_VARIANT, REF_VARIABLES
 from memopt.graph.traversal import Numbering
 
 if TYPE_CHECKING:
@@ -243,9 +244,10 @@ class BufferBuilder:
     def _known(self, node: Node) -> Sequence[TensorProperties]:
         """What is known of a node's outputs, with an entry for each even if it is nothing."""
         known = self._callee.properties.outputs(node.name)
-        if known:
+        signature = None if known else op_types.signature(node.op, self._callee.graph.library)
+        if signature is None or not signature.outputs:
             return known
-        types = port_types(node, self._callee.graph.library).outputs
+        types = op_types.port_types(node, self._callee.graph.library).outputs
         return [tensor_properties(dtype, None) for dtype in types]
 
     def output_bytes(self, place: int, port: int) -> int:

@@ -63,6 +63,9 @@ OPTIONS = {
 """The options to try each pass with."""
 
 SPECS = tuple(spec for pass_ in PASSES for spec in OPTIONS[pass_.name])
+USUAL = tuple(options[0] for options in OPTIONS.values())
+LARGEST = ("densenet121", "mobilenetv2", "resnet50")
+"""Models that every pass is tried on with its first options alone, for the sake of time."""
 FIND_WORK = ("relax-allocator", OPTIONS["recomputation"][-1])
 """Options with which there is work in every model."""
 
@@ -134,6 +137,14 @@ def item(request: pytest.FixtureRequest, tiny_item: Callable[[str], GrapplerItem
     item = on_device(tiny_item(request.param), GPU.name)
     kept = tuple(node.name for node in item.graph_def.node[5::50])
     return GrapplerItem(item.graph_def, item.feed, item.fetch, kept, item.variables)
+
+
+@pytest.fixture(autouse=True)
+def largest_models_get_the_usual_options(request: pytest.FixtureRequest) -> None:
+    call = getattr(request.node, "callspec", None)
+    parameters = {} if call is None else call.params
+    if parameters.get("item") in LARGEST and parameters.get("spec", USUAL[0]) not in USUAL:
+        pytest.skip("the largest models are for the usual options")
 
 
 @pytest.fixture(scope="module")
