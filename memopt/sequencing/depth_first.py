@@ -35,7 +35,7 @@ def dfs_sequence(buffer_graph: BufferGraph, precedence: Precedence) -> list[int]
         rank[node] = number
     ends = [node for node in by_rank if not precedence.users[node]]
     producers = [sorted(before, key=rank.__getitem__) for before in precedence.producers]
-    return _post_order(producers, ends)
+    return post_order(producers, ends)
 
 
 def postorder_sequence(buffer_graph: BufferGraph, precedence: Precedence) -> list[int]:
@@ -48,7 +48,7 @@ def postorder_sequence(buffer_graph: BufferGraph, precedence: Precedence) -> lis
         _controls_first(buffer_graph, node, before)
         for node, before in enumerate(precedence.producers)
     ]
-    return _post_order(producers, ends)
+    return post_order(producers, ends)
 
 
 def _controls_first(buffer_graph: BufferGraph, node: int, producers: Sequence[int]) -> list[int]:
@@ -84,7 +84,7 @@ def _is_given(graph: BufferGraph, node: int) -> bool:
     return not graph.producers[node] and not graph.made[node]
 
 
-def _post_order(producers: Sequence[Sequence[int]], ends: Sequence[int]) -> list[int]:
+def post_order(producers: Sequence[Sequence[int]], ends: Sequence[int]) -> list[int]:
     """Everything that leads to the ends, from each node to its producers in their order."""
     sequence: list[int] = []
     entered = [False] * len(producers)

@@ -1,13 +1,14 @@
-"""Copies of instructions: where they go, and who reads them instead of the originals."""
+"""Blocks of instructions made again: where the copies go, and who reads them instead."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from memopt.passes.remat.copies import Copies
 from memopt.passes.remat.tracker import NOBODY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from memopt.passes.remat.instructions import Instructions
     from memopt.passes.remat.storing.forms import Form
@@ -84,9 +85,7 @@ class _Copying:
         self._table = instructions
         self._tracker = tracker
         self._members = members
-        self._copy_of: dict[int, int] = {}
-        self._buffer_of: dict[int, int] = {}
-        self._copies: list[int] = []
+        self._copies = Copies(instructions, tracker.placed.__getitem__)
         made = instructions.makes[members[-1]]
         self._users = list(
             dict.fromkeys(
@@ -102,8 +101,8 @@ class _Copying:
         """Copy the members."""
         self._anchor = self._find_anchor(self._members)
         for member in self._members:
-            self._prepare(self._table.inputs[member])
-            self._add(member)
+            self._copies.add_views(self._table.inputs[member], self._anchor)
+            self._copies.add(member, self._anchor)
         return self._connect()
 
     def restore(self, store: int) -> Copied:
@@ -111,9 +110,9 @@ class _Copying:
         self._anchor = self._find_anchor(())
         (original,) = self._members
         restore = self._table.add_restore(store, self._anchor)
-        self._register(original, restore)
+        self._copies.copy_of[original] = restore
         for buffer in self._table.makes[original]:
-            self._buffer_of[buffer] = self._table.add_buffer(restore, buffer)
+            self._copies.buffer_of[buffer] = self._table.add_buffer(restore, buffer)
         return self._connect()
 
     def _connect(self) -> Copied:
@@ -121,14 +120,15 @@ class _Copying:
         table = self._table
         moved = self._move_readers()
         for user in self._users:
-            self._prepare(table.inputs[user])
+            self._copies.add_views(table.inputs[user], self._anchor)
         for user in self._users:
-            table.inputs[user] = self._redirect(table.inputs[user])
+            table.inputs[user] = self._copies.redirect(table.inputs[user])
             for column in (table.reads, table.handed_on):
                 column[user] = self._replace(column[user])
             for buffer in table.makes[user]:
                 table.reusable[buffer] = self._replace(table.reusable[buffer])
-        return Copied(self._copies, self._copy_of[self._members[-1]], moved)
+        copy_of = self._copies.copy_of
+        return Copied(list(copy_of.values()), copy_of[self._members[-1]], moved)
 
     def _move_readers(self) -> list[tuple[int, int]]:
         """Let the readers that have not begun read what the copy makes."""
@@ -138,14 +138,14 @@ class _Copying:
             left = [user for user in table.readers[buffer] if user in users]
             moved += [(user, buffer) for user in left]
             table.readers[buffer] = [user for user in table.readers[buffer] if user not in users]
-            table.readers[self._buffer_of[buffer]] += left
+            table.readers[self._copies.buffer_of[buffer]] += left
         return moved
 
     def _replace(self, buffers: Sequence[int]) -> list[int]:
         """What a remaining reader has instead of the original's buffers."""
         original = self._members[-1]
         maker = self._table.maker
-        return [self._buffer_of[b] if maker[b] == original else b for b in buffers]
+        return [self._copies.buffer_of[b] if maker[b] == original else b for b in buffers]
 
     def _find_anchor(self, members: Sequence[int]) -> int:
         """Before whom copies go: their first reader, follower or last reader of an operand."""
@@ -165,46 +165,3 @@ class _Copying:
             if left:
                 before.append(max(left, key=labels.__getitem__))
         return min(before, key=labels.__getitem__)
-
-    def _prepare(self, inputs: Iterable[int]) -> None:
-        """Copy the views among inputs, and those behind them, that show what is made again."""
-        pending = list(inputs)
-        while pending:
-            view = pending[-1]
-            if not self._shows_a_copy(view):
-                pending.pop()
-                continue
-            behind = [node for node in self._table.inputs[view] if self._shows_a_copy(node)]
-            if behind:
-                pending.extend(behind)
-                continue
-            pending.pop()
-            self._add(view)
-
-    def _shows_a_copy(self, instruction: int) -> bool:
-        """Whether this is a view of what is made again, has begun, and has no copy yet."""
-        if instruction in self._copy_of or not self._tracker.placed[instruction]:
-            return False
-        return any(buffer in self._buffer_of for buffer in self._table.handed_on[instruction])
-
-    def _add(self, original: int) -> None:
-        table = self._table
-        copy = table.add_copy(original, self._anchor)
-        self._register(original, copy)
-        table.inputs[copy] = self._redirect(table.inputs[original])
-        table.reads[copy] = [self._buffer_of.get(b, b) for b in table.reads[original]]
-        table.handed_on[copy] = [self._buffer_of.get(b, b) for b in table.handed_on[original]]
-        for buffer in table.reads[copy]:
-            table.readers[buffer].append(copy)
-        for buffer in table.makes[original]:
-            self._buffer_of[buffer] = table.add_buffer(copy, buffer)
-            table.reusable[self._buffer_of[buffer]] = [
-                self._buffer_of.get(b, b) for b in table.reusable[buffer]
-            ]
-
-    def _register(self, original: int, copy: int) -> None:
-        self._copies.append(copy)
-        self._copy_of[original] = copy
-
-    def _redirect(self, inputs: Sequence[int]) -> list[int]:
-        return list(dict.fromkeys(self._copy_of.get(node, node) for node in inputs))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memopt.costs.buffer_graph import simulate
 from memopt.passes.remat.paths.clone_buffers import CloneBuffers, ClonedInstructions
+from memopt.sequencing.depth_first import post_order
 from memopt.sequencing.precedence import Precedence
 
 if TYPE_CHECKING:
@@ -146,24 +147,7 @@ class Clones:
     def arrange(self, producers: Sequence[Sequence[int]], base: Iterable[int]) -> list[int]:
         """The order of a sequence, with what is not in it just before the first that needs it."""
         running = self.find_running()
-        sequence: list[int] = []
-        entered = [False] * len(self.origin)
-        done = [False] * len(self.origin)
-        for start in base:
-            if not running[start] or done[start]:
-                continue
-            pending = [start]
-            while pending:
-                number = pending[-1]
-                if entered[number]:
-                    pending.pop()
-                    if not done[number]:
-                        done[number] = True
-                        sequence.append(number)
-                    continue
-                entered[number] = True
-                pending.extend(p for p in reversed(producers[number]) if not entered[p])
-        return sequence
+        return post_order(producers, [number for number in base if running[number]])
 
     def settle(self, sequence: list[int]) -> Settled:
         """What runs in a sequence, simulated."""
