@@ -15,7 +15,6 @@ from memopt.costs.simulated_memory import SimulatedMemory
 from memopt.costs.virtual_scheduler import SchedulerOptions, VirtualScheduler
 from memopt.costs.wiring import Request
 from memopt.errors import BudgetError, OptionsError
-from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT, RESULT, Library
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.verify import verify_graph, verify_references
@@ -33,10 +32,10 @@ from memopt.passes import (
     SerialLoops,
     Swapping,
 )
+from memopt.passes.ordering import step_of
 from memopt.passes.remat.body_limits import find_body_limits
 from memopt.pipeline import Pipeline
 from memopt.result import OptimizationReport, OptimizationResult, RuntimeMemory
-from memopt.sequencing.step import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -176,14 +175,14 @@ class MemoryOptimizer:
             if cluster is not None and pipeline.repeated:
                 properties.require()
             nodes_before = len(graph)
-            before = self._runtime_memory(graph, item, properties)
-            budget_bytes = self._budget_bytes(before)
             parts = list(_parts(graph, item, properties, simulators))
+            before = self._runtime_memory(parts[0])
+            budget_bytes = self._budget_bytes(before)
             graphs = {
                 part.function: pipeline.run(*part, deadline_s)
                 for part in self._in_turn(parts, budget_bytes)
             }
-            after = self._runtime_memory(graph, item, properties)
+            after = self._runtime_memory(parts[0])
             runtime = _compare(before, after, budget_bytes)
             graph_def = to_graph_def(graph)
         return OptimizationResult(
@@ -198,20 +197,11 @@ class MemoryOptimizer:
             ),
         )
 
-    def _runtime_memory(
-        self, graph: Graph, item: GrapplerItem, properties: Properties
-    ) -> MemoryTimeline | None:
+    def _runtime_memory(self, main: _Part) -> MemoryTimeline | None:
         """The step's memory as TensorFlow's allocator has it, at a level that looks at it."""
-        if not Level.parse(self.level).orders or not len(graph):
+        if not Level.parse(self.level).orders or not len(main.graph):
             return None
-        step = Step.of(
-            graph,
-            properties,
-            fed=_node_names(item.feed),
-            fetched=_node_names(item.fetch),
-            kept=_node_names(item.keep),
-        )
-        return step.run_freely()
+        return step_of(main.graph, main.context).run_freely()
 
     def _in_turn(self, parts: Sequence[_Part], budget_bytes: int) -> Iterator[_Part]:
         """The parts in the order in which they are rewritten, each knowing what it may use.
@@ -267,7 +257,7 @@ def _verify(graph: Graph, item: GrapplerItem) -> None:
     verify_references(graph, item.feed, "feed")
     verify_references(graph, item.keep, "kept node")
     if isinstance(graph.library, Library):
-        for name in _called(graph, graph.library):
+        for name in graph.library.called_by(graph):
             verify_graph(graph.library.graph(name))
 
 
@@ -295,7 +285,7 @@ def _parts(
     library = graph.library
     if not isinstance(library, Library):
         return
-    for name in _called(graph, library):
+    for name in library.called_by(graph):
         body = library.graph(name)
         known = properties.function(name)
         results = [node.name for node in body if node.op == RESULT]
@@ -309,21 +299,6 @@ def _parts(
             simulated=simulators.of(body, known, (*results, *kept), frozenset()),
         )
         yield _Part(name, body, context)
-
-
-def _called(graph: Graph, library: Library) -> list[str]:
-    """The functions that a graph calls, directly or through others, in order of discovery."""
-    if not library.names():
-        return []
-    found: dict[str, None] = {}
-    pending = [graph]
-    while pending:
-        for node in pending.pop():
-            for name in op_types.called_functions(node, library):
-                if name not in found and library.op_def(name) is not None:
-                    found[name] = None
-                    pending.append(library.graph(name))
-    return list(found)
 
 
 def _node_names(references: tuple[str, ...]) -> list[str]:

@@ -21,6 +21,16 @@ os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what a module's own `is_slow` says of its parameters."""
+    for item in items:
+        is_slow = getattr(getattr(item, "module", None), "is_slow", None)
+        call = getattr(item, "callspec", None)
+        if is_slow is not None and call is not None and is_slow(**call.params):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def tiny_item() -> Callable[[str], GrapplerItem]:
     """The item of a model's tiny training step; the same object for all tests."""

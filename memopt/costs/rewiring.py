@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.costs.wiring import RECEIVES, SENDS, SWITCHES, Transfer
-from memopt.graph.op_types import MERGES
+from memopt.costs.wiring import RECEIVES, SENDS, Transfer
+from memopt.graph.op_types import MERGES, SWITCHES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

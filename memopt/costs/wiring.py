@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
-from memopt.graph.op_types import MERGES
+from memopt.graph.op_types import MERGES, SWITCHES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 SENDS = frozenset({"_Send", "_HostSend"})
 RECEIVES = frozenset({"_Recv", "_HostRecv"})
-SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
 
 CONTROL_MESSAGE_BYTES = 4
 """What a control edge is taken to hold (`CalculateOutputSize` of port -1)."""

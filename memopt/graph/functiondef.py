@@ -55,6 +55,24 @@ class Library:
                 ) from error
         return self._graphs[name]
 
+    def called_by(self, graph: Graph) -> list[str]:
+        """The functions that a graph calls, directly or through others, in order of discovery.
+
+        Raises:
+            InvalidGraphError: A body breaks a rule.
+        """
+        if not self._functions:
+            return []
+        found: dict[str, None] = {}
+        pending = [graph]
+        while pending:
+            for node in pending.pop():
+                for name in op_types.called_functions(node, self):
+                    if name not in found and name in self._functions:
+                        found[name] = None
+                        pending.append(self.graph(name))
+        return list(found)
+
     def control_outputs(self, name: str) -> tuple[str, ...]:
         """The body nodes that run for their effects, which must keep their names."""
         return tuple(self._functions[name].control_ret.values())

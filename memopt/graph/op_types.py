@@ -25,6 +25,9 @@ DT_STRING = 7
 DT_RESOURCE = 20
 DT_VARIANT = 21
 
+SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
+ENTERS = frozenset({"Enter", "RefEnter"})
+EXITS = frozenset({"Exit", "RefExit"})
 MERGES = frozenset({"Merge", "RefMerge", "_XlaMerge"})
 NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
 REF_VARIABLES = frozenset({"Variable", "VariableV2", "AutoReloadVariable", "TemporaryVariable"})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memopt.costs.placer import VirtualPlacer
 from memopt.errors import OptionsError
+from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT, RESULT
 from memopt.graph.kernels import TypedOp, has_kernels
 from memopt.graph.paths import find_earlier
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from memopt.graph.rewriter import Declined, Edit, Rewriter
 
 SUMS = frozenset({"AddN", "AccumulateNV2"})
-SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
 ENDS_ITERATIONS = "its temporary variable exists already, at which Grappler ends its iterations"
 
 _FEWEST_INPUTS = 3
@@ -45,8 +45,6 @@ _PRESSURE = 0.8
 
 _GRAPPLER_TYPES = frozenset({1, 2, 9, 19})
 """Float, double, int64 and half."""
-
-_DT_VARIANT = 21
 
 _VARIABLE_OPS = (
     TypedOp("TemporaryVariable", "dtype"),
@@ -198,7 +196,7 @@ class _Checks:
         return plan if missed is None else missed
 
     def _sums_plan(self, node: Node) -> _Plan | str:
-        if node.attributes["T"].type == _DT_VARIANT:
+        if node.attributes["T"].type == op_types.DT_VARIANT:
             return "it adds variants, which are no numbers"
         terms = self._addition_order(node)
         if terms is None:
@@ -229,7 +227,7 @@ class _Checks:
         start = None if ordered else self._fanin_order.start(node)
         plan = _Plan(node, terms or node.inputs, start, shape, self._released(node))
         first = plan.terms[0] if start is None else start.first
-        if first.node.op in SWITCHES:
+        if first.node.op in op_types.SWITCHES:
             return f"only one branch of the Switch {first.node.name!r} would use the variable"
         return plan
 

@@ -27,7 +27,6 @@ _SHAPES_ALONE = frozenset({"BroadcastArgs", "BroadcastGradientArgs", "ConcatOffs
 """Ops whose inputs are shapes in any case."""
 
 _SUMS = frozenset({"AccumulateNV2", "AddN"})
-_SWITCHES = frozenset({"RefSwitch", "Switch", "_SwitchN"})
 _ROOTS = frozenset({"Const", "Placeholder", "VarHandleOp", "Variable", "VariableV2", "_Arg"})
 """Ops for which nothing has to wait: they run at the start, or have run before it."""
 
@@ -166,7 +165,7 @@ class _Fold:
         """Why an operation cannot be replaced, though its values are certain."""
         if self._is_named(node):
             return "it has to stay as it is"
-        branches = [tensor.node for tensor in node.inputs if tensor.node.op in _SWITCHES]
+        branches = [tensor.node for tensor in node.inputs if tensor.node.op in op_types.SWITCHES]
         if branches:
             return f"only one branch of the Switch {branches[0].name!r} is alive"
         if not self._fits(node, values):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 from memopt.costs.buffer_graph import simulate
 from memopt.errors import OptionsError
@@ -14,9 +15,9 @@ from memopt.sequencing.orders import BEST, SEQUENCERS
 from memopt.sequencing.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable
 
-    from memopt.costs.buffer_graph import BufferGraph
+    from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline
     from memopt.graph.graph import Graph
     from memopt.graph.rewriter import Rewriter
     from memopt.sequencing.enforcement import Chain
@@ -64,30 +65,22 @@ class Ordering(Pass):
         order = self.order(graph, context)
         if order is None:
             return
-        nodes = order.buffer_graph.nodes
         chains = enforce(
             order.buffer_graph,
             order.sequence,
             smallest_bytes=self.smallest_bytes,
             fed=context.fed,
         )
-        for chain in chains:
-            if not chain.edges:
-                continue
-            with rewriter.edit(self._reason(order, chain)):
-                for before, after in chain.edges:
-                    rewriter.add_control_input(nodes[after], nodes[before])
+        add_edges(rewriter, order.buffer_graph, chains, partial(self._reason, order))
 
-    def order(self, graph: Graph, context: Context) -> Order | None:
+    def order(self, graph: Graph, context: Context) -> MemoryTimeline | None:
         """The sequence that would be enforced, as it is simulated; `None` for an empty graph."""
         if not len(graph):
             return None
         step = step_of(graph, context)
-        sequence = step.sequence(self.sequencer)
-        peak_bytes = simulate(step.buffer_graph, sequence).step_peak_bytes
-        return Order(step.buffer_graph, sequence, peak_bytes)
+        return simulate(step.buffer_graph, step.sequence(self.sequencer))
 
-    def _reason(self, order: Order, chain: Chain) -> str:
+    def _reason(self, order: MemoryTimeline, chain: Chain) -> str:
         where = f" on {chain.device}" if chain.device else ""
         return (
             f"{len(chain.nodes)} operations{where} run in the order {self.sequencer!r}, in which "
@@ -96,18 +89,20 @@ class Ordering(Pass):
         )
 
 
-class Order(NamedTuple):
-    """A sequence with what it was found on.
-
-    Attributes:
-        buffer_graph: The graph in numbers.
-        sequence: The nodes that run, as numbers.
-        step_peak_bytes: What it needs in the simulation, on top of what is held before the step.
-    """
-
-    buffer_graph: BufferGraph
-    sequence: Sequence[int]
-    step_peak_bytes: int
+def add_edges(
+    rewriter: Rewriter,
+    buffer_graph: BufferGraph,
+    chains: Iterable[Chain],
+    reason: Callable[[Chain], str],
+) -> None:
+    """Add the control edges of chains, with one edit for each."""
+    nodes = buffer_graph.nodes
+    for chain in chains:
+        if not chain.edges:
+            continue
+        with rewriter.edit(reason(chain)):
+            for before, after in chain.edges:
+                rewriter.add_control_input(nodes[after], nodes[before])
 
 
 def step_of(graph: Graph, context: Context) -> Step:

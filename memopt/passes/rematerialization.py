@@ -6,14 +6,14 @@ XLA's `HloRematerialization` (tensorflow/compiler/xla/service/hlo_rematerializat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from memopt.costs.buffer_graph import simulate
 from memopt.errors import OptionsError
 from memopt.graph.rewriter import Touches
 from memopt.graph.traversal import Numbering
 from memopt.passes.base import Context, Pass
-from memopt.passes.ordering import Ordering, step_of
+from memopt.passes.ordering import Ordering, add_edges, step_of
 from memopt.passes.recomputation import COPY_PREFIX
 from memopt.passes.remat.algorithms import (
     ALGORITHMS,
@@ -37,12 +37,13 @@ from memopt.sequencing.orders import SEQUENCERS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memopt.costs.buffer_graph import BufferGraph
+    from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline
     from memopt.graph.graph import Graph, Node
     from memopt.graph.rewriter import Rewriter
     from memopt.passes.remat.algorithms import Plan
     from memopt.passes.remat.network import Network
     from memopt.passes.remat.storing.forms import Form
+    from memopt.sequencing.enforcement import Chain
 
 _MEBIBYTE = 1 << 20
 
@@ -132,8 +133,7 @@ class Rematerialization(Pass):
         final = self._settle(graph, nodes, context)
         _enforce(rewriter, final, context)
         if final.peak_bytes > limits.limit_bytes:
-            timeline = simulate(final.buffer_graph, final.sequence)
-            node = final.buffer_graph.nodes[final.sequence[timeline.peak_position]]
+            node = final.buffer_graph.nodes[final.sequence[final.peak_position]]
             rewriter.decline(node, _warning(network, final, limits))
 
     def _compressor(self) -> Compressor | None:
@@ -164,36 +164,23 @@ class Rematerialization(Pass):
             forms=forms,
         )
 
-    def _settle(self, graph: Graph, nodes: Sequence[Node], context: Context) -> _Final:
-        """The sequence on the graph as it is now, with what oneDNN may fuse side by side."""
+    def _settle(self, graph: Graph, nodes: Sequence[Node], context: Context) -> MemoryTimeline:
+        """The sequence on the graph as it is now, simulated, oneDNN's pairs side by side."""
         step = step_of(graph, context)
         numbering = Numbering.of(graph)
         sequence = step.settle([numbering.place(node) for node in nodes])
-        buffers = self._padded(step.buffer_graph, context)
-        return _Final(buffers, sequence, simulate(buffers, sequence).peak_bytes)
+        return simulate(self._padded(step.buffer_graph, context), sequence)
 
 
-class _Final(NamedTuple):
-    """The graph with its copies in numbers, its sequence, and the peak, everything included."""
-
-    buffer_graph: BufferGraph
-    sequence: Sequence[int]
-    peak_bytes: int
-
-
-def _enforce(rewriter: Rewriter, final: _Final, context: Context) -> None:
-    chains = enforce(final.buffer_graph, final.sequence, fed=context.fed)
-    nodes = final.buffer_graph.nodes
-    for chain in chains:
-        if not chain.edges:
-            continue
-        reason = (
+def _enforce(rewriter: Rewriter, final: MemoryTimeline, context: Context) -> None:
+    def reason(chain: Chain) -> str:
+        return (
             f"{len(chain.nodes)} operations run in the order that was planned, in which at most "
             f"{_printed(final.peak_bytes)} are in use"
         )
-        with rewriter.edit(reason):
-            for before, after in chain.edges:
-                rewriter.add_control_input(nodes[after], nodes[before])
+
+    chains = enforce(final.buffer_graph, final.sequence, fed=context.fed)
+    add_edges(rewriter, final.buffer_graph, chains, reason)
 
 
 def _reason(network: Network, plan: Plan, limits: Limits) -> str:
@@ -206,7 +193,7 @@ def _reason(network: Network, plan: Plan, limits: Limits) -> str:
     )
 
 
-def _warning(network: Network, final: _Final, limits: Limits) -> str:
+def _warning(network: Network, final: MemoryTimeline, limits: Limits) -> str:
     return (
         f"the limit of {_printed(limits.limit_bytes)} cannot be met by computing results again: "
         f"here {_printed(final.peak_bytes)} are in use ({_printed(network.peak_bytes)} without), "

@@ -9,7 +9,6 @@ from memopt.graph import op_types
 from memopt.graph.functiondef import Library
 from memopt.graph.rewriter import Touches
 from memopt.passes.base import Context, Pass
-from memopt.sequencing.frames import ENTERS, EXITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,7 +70,7 @@ def _serialize(rewriter: Rewriter, context: Context, nodes: Sequence[Node], whos
     if fed is not None:
         rewriter.decline(fed, "it is fed, so it does not run")
         return
-    inside = _inside(nodes) if nodes[0].op in ENTERS else nodes
+    inside = _inside(nodes) if nodes[0].op in op_types.ENTERS else nodes
     waiting = _find_waiting(rewriter.graph, inside)
     if waiting:
         reason = f"{waiting} in it may wait for a later turn; one turn at a time would hang"
@@ -98,7 +97,7 @@ def _frames(graph: Graph) -> dict[bytes, list[Node]]:
     """The Enters by the name of their frame."""
     frames: dict[bytes, list[Node]] = {}
     for node in graph:
-        if node.op in ENTERS:
+        if node.op in op_types.ENTERS:
             name = node.attributes.get("frame_name")
             frames.setdefault(b"" if name is None else name.s, []).append(node)
     return frames
@@ -113,9 +112,9 @@ def _inside(enters: Iterable[Node]) -> list[Node]:
         if node in found:
             continue
         found[node] = None
-        behind = depth - (node.op in EXITS)
+        behind = depth - (node.op in op_types.EXITS)
         if behind:
-            pending += [(user, behind + (user.op in ENTERS)) for user in node.users]
+            pending += [(user, behind + (user.op in op_types.ENTERS)) for user in node.users]
     return list(found)
 
 

@@ -29,11 +29,13 @@ class Place(NamedTuple):
     conditions: frozenset[Condition] = frozenset()
 
 
-SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
-ENTERS = frozenset({"Enter", "RefEnter"})
-EXITS = frozenset({"Exit", "RefExit"})
 CONTROL_FLOW = (
-    SWITCHES | ENTERS | EXITS | op_types.MERGES | op_types.NEXT_ITERATIONS | frozenset({"LoopCond"})
+    op_types.SWITCHES
+    | op_types.ENTERS
+    | op_types.EXITS
+    | op_types.MERGES
+    | op_types.NEXT_ITERATIONS
+    | frozenset({"LoopCond"})
 )
 """Ops that lead from one frame or branch to another."""
 
@@ -81,7 +83,7 @@ def _place_of_reader(tensor: Tensor, place_of: dict[Node, Place]) -> Place:
     """Where a reader of a tensor runs, as far as that tensor tells."""
     node = tensor.node
     place = _place_behind(node, place_of)
-    if node.op not in SWITCHES:
+    if node.op not in op_types.SWITCHES:
         return place
     predicate = node.inputs[1]
     side = (predicate.node.index, predicate.port, tensor.port)
@@ -91,11 +93,11 @@ def _place_of_reader(tensor: Tensor, place_of: dict[Node, Place]) -> Place:
 def _place_behind(node: Node, place_of: dict[Node, Place]) -> Place:
     """Where a node runs that waits for another."""
     place = place_of.get(node, _OUTSIDE)
-    if node.op in ENTERS:
+    if node.op in op_types.ENTERS:
         name = node.attributes.get("frame_name")
         frame = Frame(name.s if name is not None else b"", place.conditions)
         return Place((*place.frames, frame))
-    if node.op in EXITS and place.frames:
+    if node.op in op_types.EXITS and place.frames:
         return Place(place.frames[:-1], place.frames[-1].around)
     return place
 

@@ -65,7 +65,7 @@ OPTIONS = {
 SPECS = tuple(spec for pass_ in PASSES for spec in OPTIONS[pass_.name])
 USUAL = tuple(options[0] for options in OPTIONS.values())
 LARGEST = ("densenet121", "mobilenetv2", "resnet50")
-"""Models that every pass is tried on with its first options alone, for the sake of time."""
+"""Models on which passes are tried with other than their first options in the slow suite."""
 FIND_WORK = ("relax-allocator", OPTIONS["recomputation"][-1])
 """Options with which there is work in every model."""
 
@@ -139,12 +139,9 @@ def item(request: pytest.FixtureRequest, tiny_item: Callable[[str], GrapplerItem
     return GrapplerItem(item.graph_def, item.feed, item.fetch, kept, item.variables)
 
 
-@pytest.fixture(autouse=True)
-def largest_models_get_the_usual_options(request: pytest.FixtureRequest) -> None:
-    call = getattr(request.node, "callspec", None)
-    parameters = {} if call is None else call.params
-    if parameters.get("item") in LARGEST and parameters.get("spec", USUAL[0]) not in USUAL:
-        pytest.skip("the largest models are for the usual options")
+def is_slow(item: str = "", spec: str = USUAL[0], **_: object) -> bool:
+    """Whether a test with these parameters takes long; what finds work is looked for anyway."""
+    return item in LARGEST and spec not in (*USUAL, *FIND_WORK)
 
 
 @pytest.fixture(scope="module")

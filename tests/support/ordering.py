@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.costs.properties import Properties
-from memopt.graph import op_types
 from memopt.graph.functiondef import Library
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.rewriter import Rewriter
@@ -61,7 +60,7 @@ def _graphs(graph: Graph, item: GrapplerItem) -> Iterator[tuple[Graph, Context]]
     yield graph, Context(properties, fed=fed, fetched=fetched)
     if not isinstance(graph.library, Library):
         return
-    for name in called_functions(graph, graph.library):
+    for name in graph.library.called_by(graph):
         body = graph.library.graph(name)
         context = Context(
             properties.function(name),
@@ -70,16 +69,3 @@ def _graphs(graph: Graph, item: GrapplerItem) -> Iterator[tuple[Graph, Context]]
             kept=frozenset(graph.library.control_outputs(name)),
         )
         yield body, context
-
-
-def called_functions(graph: Graph, library: Library) -> list[str]:
-    """The functions that a graph calls, directly or through others."""
-    found: dict[str, None] = {}
-    pending = [graph]
-    while pending:
-        for node in pending.pop():
-            for name in op_types.called_functions(node, library):
-                if name not in found and library.op_def(name) is not None:
-                    found[name] = None
-                    pending.append(library.graph(name))
-    return list(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from memopt.graph.op_types import FORWARDING, NEXT_ITERATIONS
+from memopt.graph.op_types import FORWARDING, NEXT_ITERATIONS, SWITCHES
 from memopt.passes.barriers.state import find_state_uses
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from memopt.graph.traversal import Numbering
     from memopt.passes.barriers.state import Use
 
-_SWITCHES = frozenset({"RefSwitch", "Switch", "_SwitchN"})
 _SUMS = frozenset({"AccumulateNV2", "AddN"})
 _ANY_ORDER = 2
 """To exchange two inputs changes no sum."""
@@ -84,7 +83,7 @@ class _Search:
 
     def search(self) -> Orders:
         for place, node in enumerate(self._numbering.nodes):
-            if node.op in _SWITCHES and self._ahead[place]:
+            if node.op in SWITCHES and self._ahead[place]:
                 self._refuse(
                     self._ahead[place],
                     f"what it waits for comes from the Switch {node.name!r}, and may never be",

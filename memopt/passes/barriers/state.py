@@ -7,15 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from memopt.graph import op_types
 from memopt.graph.functiondef import Library
 from memopt.graph.traversal import Numbering
+from memopt.sequencing.state import READERS
 
 if TYPE_CHECKING:
     from memopt.graph.graph import Graph, Node, Tensor
-
-READ_ONLY = frozenset(
-    "IsVariableInitialized ReadVariableOp ResourceGather ResourceGatherNd VarIsInitializedOp "
-    "VariableShape _ReadVariablesOp".split()
-)
-"""Ops that look at a resource and change nothing about it."""
 
 _DECLARATIONS = frozenset(
     "AutoReloadVariable TemporaryVariable VarHandleOp Variable VariableV2".split()
@@ -94,7 +89,7 @@ class _Finder:
             return False
         for tensor, dtype in zip(node.inputs, types, strict=True):
             if dtype == op_types.DT_RESOURCE:
-                self._record(self._root(tensor), place, writes=node.op not in READ_ONLY)
+                self._record(self._root(tensor), place, writes=node.op not in READERS)
         return True
 
     def _record(self, state: tuple[str, int], place: int, *, writes: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from memopt.cluster import Device
 from memopt.costs.estimator.grappler_costs import GrapplerCosts
 from memopt.graph import op_types
-from memopt.graph.op_types import DT_RESOURCE, REF_TYPE_OFFSET
+from memopt.graph.op_types import DT_RESOURCE, DT_VARIANT, REF_TYPE_OFFSET
 from memopt.passes.remat.network import Network
 from memopt.sequencing.frames import CONTROL_FLOW, find_frames
 from memopt.sequencing.state import find_state_order
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from memopt.graph.graph import FunctionLibrary, Graph, Node
     from memopt.passes.base import Context
 
-DT_VARIANT = 21
 _CONSTANTS = ("Const", "HostConst")
 _ANY_CPU = Device.parse("CPU:0=CPU")
 """What times are estimated for: the same everywhere, so that plans are the same everywhere."""

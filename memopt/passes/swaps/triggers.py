@@ -17,11 +17,8 @@ if TYPE_CHECKING:
 
     from memopt.graph.graph import Node, Tensor
 
-SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
-FRAME_OPS = (
-    frozenset({"Enter", "RefEnter", "Exit", "RefExit"}) | op_types.NEXT_ITERATIONS
-)  # fmt: skip
-BORDERS = SWITCHES | FRAME_OPS | op_types.MERGES
+FRAME_OPS = op_types.ENTERS | op_types.EXITS | op_types.NEXT_ITERATIONS
+BORDERS = op_types.SWITCHES | FRAME_OPS | op_types.MERGES
 """What lies behind these is in another frame, or may not run."""
 
 
