@@ -51,7 +51,7 @@ class GraphReport:
         function: The function whose body it was, or "" for the main graph.
         passes: What each pass did, in order.
         iterations: How often the repeated passes ran.
-        stopped: Why they did not run again.
+        stopped: Why they did not run again; nothing if the level repeats none.
         simulations: How many simulations it took.
         simulated: The simulated step of what came out, if there are devices.
     """

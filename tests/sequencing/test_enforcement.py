@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -320,7 +319,7 @@ def test_nodes_that_do_not_run_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("smallest_bytes", [0, 65])
-def test_long_graphs_are_enforced_in_seconds(smallest_bytes: int) -> None:
+def test_long_graphs_are_enforced(smallest_bytes: int) -> None:
     """100,000 nodes in 100 chains, whose sequence takes one node from each in turn."""
     width, length = 100, 1000
     producers = [[node - width] if node >= width else [] for node in range(width * length)]
@@ -337,9 +336,7 @@ def test_long_graphs_are_enforced_in_seconds(smallest_bytes: int) -> None:
         lasting=[False] * count,
         reusable=[[] for _ in range(count)],
     )
-    started = time.perf_counter()
     sequence, _ = keep_adjacent(Precedence(producers), range(count), {})
     (chain,) = enforce(buffers, sequence, smallest_bytes=smallest_bytes)
-    assert time.perf_counter() - started < 20
     assert len(chain.edges) == len(chain.nodes) - 1
     assert not enforce(replace(buffers, made=[[]] * count, read=[[]] * count), sequence)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -290,11 +289,9 @@ def test_the_order_of_a_real_run() -> None:
     assert [buffers.nodes[node].name for node in sequence] == ["x", "c", "d", "a", "b"]
 
 
-def test_sequences_of_long_chains_are_found_in_seconds() -> None:
+def test_sequences_of_long_chains() -> None:
     graph = chain_graph(100_000)
-    started = time.perf_counter()
     for sequencer in ("list", "dfs", "postorder", "program"):
         sequence = make_sequence(sequencer, Graph(), graph.buffers, graph.precedence)
         assert len(sequence) == 100_000
         check_sequence(graph.buffers, sequence)
-    assert time.perf_counter() - started < 40

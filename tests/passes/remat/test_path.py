@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from time import process_time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -373,9 +372,7 @@ def test_ranges_of_usage(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_many_nodes_take_little_time() -> None:
+def test_many_nodes() -> None:
     network = network_of(chain_graph(6_000))
-    start = process_time()
     done = run(network, network.peak_bytes // 5)
-    assert process_time() - start < 15
     assert done.peak_bytes <= network.peak_bytes // 5

