@@ -41,7 +41,7 @@ def rewrite(data: bytes, native: int, device: str) -> bytes | None:
         The rewritten GraphDef, or `None`.
 
     Raises:
-        BaseException: What is no `Exception`, such as KeyboardInterrupt.
+        KeyboardInterrupt: The user wants to stop the program.
     """
     policy = current_policy()
     if policy is None or (isinstance(policy, Unset) and marks.SCOPE.encode() not in data):
@@ -50,12 +50,12 @@ def rewrite(data: bytes, native: int, device: str) -> bytes | None:
     try:
         rewritten = call.run(data)
         return None if rewritten is None else serialize(rewritten)
-    except Exception as error:  # noqa: BLE001 - a bug of memopt's must not stop the user's training
-        call.fail(error)
-        return None
-    except BaseException as error:
+    except KeyboardInterrupt as error:
         call.fail(error)
         raise
+    except BaseException as error:  # noqa: BLE001 - nothing of memopt's may stop the training
+        call.fail(error)
+        return None
 
 
 def parse(data: bytes) -> GraphDef:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from memopt.cluster import VirtualCluster
 from memopt.costs.buffer_rules import Runtime
 from memopt.errors import BudgetError, InvalidGraphError
+from memopt.graph.graphdef import from_graph_def
+from memopt.graph.verify import verify_graph, verify_references
 from memopt.options import Budget
 from memopt.plugin import marks
 from memopt.plugin.records import RECORDS
@@ -78,13 +80,23 @@ class Work:
         return "; ".join((*done, *failed)) or "nothing was found to change"
 
     def finished(self) -> GraphDef:
-        """The rewritten graph, marked as such, after a last look.
+        """The rewritten graph, marked as such, after a last look at all of it.
 
         Raises:
-            InvalidGraphError: TensorFlow would refuse it: a node is missing, or one that was added
-                is on no device.
+            InvalidGraphError: TensorFlow would refuse it: it breaks a rule, a node that is asked
+                for is missing, or one is on no device.
         """
-        return finish(self.item, self.result.graph_def)
+        graph_def, item = self.result.graph_def, self.item
+        before = {node.name: node.device for node in item.graph_def.node}
+        marks.mark_added(graph_def, before.keys())
+        marks.mark_done(graph_def, (*item.fetch, *item.keep))
+        graph = from_graph_def(graph_def)
+        verify_graph(graph)
+        verify_references(graph, item.fetch, "fetch")
+        verify_references(graph, item.keep, "kept node")
+        if all(before.values()):
+            _verify_devices(graph_def)
+        return graph_def
 
     def _optimize(self, budget: Budget | int | str | None) -> OptimizationResult:
         optimizer = replace(self.policy.optimizer(budget), runtime=Runtime(onednn=runs_onednn()))
@@ -99,18 +111,7 @@ def runs_onednn() -> bool:
     return bool(_pywrap_util_port.IsMklEnabled())
 
 
-def finish(item: GrapplerItem, graph_def: GraphDef) -> GraphDef:
-    """See `Work.finished`."""
-    before = {node.name: node.device for node in item.graph_def.node}
-    names = (*item.fetch, *item.keep)
-    present = {node.name for node in graph_def.node}
-    for name in names:
-        if name not in present:
-            raise InvalidGraphError(f"node {name!r} is gone, which TensorFlow keeps", name)
-    if all(before.values()):
-        for node in graph_def.node:
-            if not node.device:
-                raise InvalidGraphError(f"node {node.name!r} is on no device", node.name)
-    marks.mark_added(graph_def, before.keys())
-    marks.mark_done(graph_def, names)
-    return graph_def
+def _verify_devices(graph_def: GraphDef) -> None:
+    for node in graph_def.node:
+        if not node.device:
+            raise InvalidGraphError(f"node {node.name!r} is on no device", node.name)
