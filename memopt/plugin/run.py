@@ -41,16 +41,17 @@ def run_script(path: str, arguments: Sequence[str], options: dict[str, Any]) -> 
         FileError: The file cannot be read.
         BaseException: Whatever the program raises.
     """
+    file = str(Path(path).absolute())
     try:
-        code = compile(Path(path).read_bytes(), path, "exec")
+        code = compile(Path(path).read_bytes(), file, "exec")
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror}") from error
     _switch_on_with_tensorflow(options)
     main = ModuleType("__main__")
     main.__dict__.update(
         __builtins__=builtins,
-        __file__=path,
-        __loader__=SourceFileLoader("__main__", path),
+        __file__=file,
+        __loader__=SourceFileLoader("__main__", file),
         __spec__=None,
         __annotations__={},
     )

@@ -32,9 +32,9 @@ def asked_for(graph_def: GraphDef, policy: Policy | Unset) -> Policy | Unset | N
     if found is None:
         return policy
     try:
-        options: dict[str, Any] = json.loads(found)
+        options: dict[str, Any] = dict(json.loads(found))
         is_enabled = options.pop(_ENABLED, True)
-    except (ValueError, AttributeError) as error:
+    except (ValueError, TypeError) as error:
         raise OptionsError(f"the attribute {SCOPE} cannot be {found!r}") from error
     if not is_enabled:
         return None

@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-
 from support.child import run_child
 from support.programs.steps import KINDS
 

@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-
 from support.child import run_child
 
 BY_SYMBOL = {"CPU": "symbol", "GPU": "symbol"}

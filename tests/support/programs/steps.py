@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import keras
-    import tensorflow as tf
 
 _WIDTH = 16
 _LAYERS = 6
@@ -59,9 +58,7 @@ class _Net:
 
         with tf.GradientTape() as tape:
             value = self.loss(samples, labels)
-        for weight, gradient in zip(
-            self.weights, tape.gradient(value, self.weights), strict=True
-        ):
+        for weight, gradient in zip(self.weights, tape.gradient(value, self.weights), strict=True):
             weight.assign_sub(0.1 * gradient)
         return value
 
@@ -118,9 +115,7 @@ def recurrent() -> str:
                 state = tf.tanh(state @ net.weights[0])
                 state.set_shape((32, _WIDTH))
             value = net.loss(state, labels)
-        for weight, gradient in zip(
-            net.weights, tape.gradient(value, net.weights), strict=True
-        ):
+        for weight, gradient in zip(net.weights, tape.gradient(value, net.weights), strict=True):
             weight.assign_sub(0.1 * gradient)
         return value
 

@@ -9,24 +9,23 @@ from typing import Any
 import memopt
 from support.programs.steps import KINDS, _data, _Net
 
-IN_THREADS = ("function", "nested", "while_loop", "recurrent", "not_inlined", "session")
 THREADS = 8
 
 
-def main(seconds: str) -> dict[str, Any]:
+def main(seconds: str, *kinds: str) -> dict[str, Any]:
     """How often each kind ran, and what went wrong."""
     import tensorflow as tf
 
     tf.config.experimental.enable_op_determinism()
     tf.random.set_seed(1)
-    expected = {name: KINDS[name]() for name in IN_THREADS}
+    expected = {name: KINDS[name]() for name in kinds}
     memopt.enable(budget="60%")
     end = time.monotonic() + float(seconds)
     wrong: list[str] = []
     count = [0] * THREADS
 
     def work(number: int) -> None:
-        names = [*IN_THREADS[number % len(IN_THREADS) :], *IN_THREADS]
+        names = [*kinds[number % len(kinds) :], *kinds]
         while time.monotonic() < end:
             name = names[count[number] % len(names)]
             try:
