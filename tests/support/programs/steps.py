@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class _Net:
         sizes = [*[_WIDTH] * (_LAYERS + 1), 4]
         self.weights = [
             tf.Variable(generator.standard_normal(pair).astype(np.float32) / 4)
-            for pair in zip(sizes, sizes[1:], strict=False)
+            for pair in pairwise(sizes)
         ]
 
     def loss(self, samples: Any, labels: Any) -> Any:
@@ -91,14 +92,13 @@ def while_loop() -> str:
 
     net = _Net()
 
-    @tf.function
     def many(samples: Any, labels: Any) -> Any:
         value = tf.constant(0.0)
         for _ in tf.range(3):
             value = net.train(samples, labels)
         return value
 
-    return net.outcome(many)
+    return net.outcome(tf.function(many))
 
 
 def recurrent() -> str:
@@ -107,7 +107,6 @@ def recurrent() -> str:
 
     net = _Net()
 
-    @tf.function
     def step(samples: Any, labels: Any) -> Any:
         with tf.GradientTape() as tape:
             state = samples
@@ -119,7 +118,7 @@ def recurrent() -> str:
             weight.assign_sub(0.1 * gradient)
         return value
 
-    return net.outcome(step)
+    return net.outcome(tf.function(step))
 
 
 def condition() -> str:
@@ -128,7 +127,6 @@ def condition() -> str:
 
     net = _Net()
 
-    @tf.function
     def step(samples: Any, labels: Any) -> Any:
         if tf.reduce_sum(samples) > 1e9:
             value = net.loss(samples, labels)
@@ -136,7 +134,7 @@ def condition() -> str:
             value = net.train(samples, labels)
         return value + net.train(samples, labels)
 
-    return net.outcome(step)
+    return net.outcome(tf.function(step))
 
 
 def not_inlined() -> str:

@@ -9,8 +9,9 @@ import tempfile
 import threading
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from unittest import mock
 
 import memopt
@@ -55,11 +56,11 @@ def functions_that_ran_are_optimized_anew() -> Any:
     step = new_step()
     found = [outcomes(step)]
     for switch in (
-        lambda: memopt.enable(),
-        lambda: memopt.enable(),
+        memopt.enable,
+        memopt.enable,
         lambda: memopt.enable(level="recomputation_heuristics"),
         lambda: memopt.enable(budget="60%"),
-        lambda: memopt.disable(),
+        memopt.disable,
         lambda: memopt.enable(level="recomputation_heuristics"),
     ):
         switch()
@@ -160,14 +161,14 @@ def faults() -> Any:
 @case
 def verification_failed() -> Any:
     """A graph without its nodes is never handed over."""
-    from memopt.plugin import work
+    from memopt.plugin import marks
 
     def forget_node(graph_def: Any, _names: Any) -> None:
         del graph_def.node[:]
 
     without = KINDS["function"]()
     memopt.enable()
-    with mock.patch.object(work.marks, "mark_done", forget_node):
+    with mock.patch.object(marks, "mark_done", forget_node):
         same = KINDS["function"]() == without
     memopt.disable()
     return [same, memopt.last_reports()[-1].error]
@@ -251,9 +252,6 @@ def a_report_that_cannot_be_written() -> Any:
 def xla() -> Any:
     import tensorflow as tf
 
-    inner = tf.function(lambda value: tf.tanh(value) * 2.0, jit_compile=True)
-
-    @tf.function
     def outer(value: Any) -> Any:
         return inner(value + 1.0) * 2.0
 
@@ -262,8 +260,9 @@ def xla() -> Any:
 
     inner = tf.function(my_step, jit_compile=True)
     with memopt.enabled(), _Logged() as logged:
-        outer(tf.ones(3))
-        outer(tf.ones(4))
+        traced = tf.function(outer)
+        traced(tf.ones(3))
+        traced(tf.ones(4))
     return logged.messages
 
 
@@ -280,7 +279,7 @@ def from_config() -> Any:
         options = config.graph_options.rewrite_options
         options.memory_optimization = options.MemOptType.Value(level)
         with (
-            mock.patch.object(v1, "Session", lambda config=config: made(config=config)),
+            mock.patch.object(v1, "Session", partial(made, config=config)),
             memopt.enabled(from_config=True),
         ):
             found.append([outcomes(session), memopt.last_reports()[-1].level])
@@ -299,7 +298,7 @@ def one_turn_of_grappler() -> Any:
     options.meta_optimizer_iterations = options.ONE
     without = session()
     with (
-        mock.patch.object(v1, "Session", lambda: made(config=config)),
+        mock.patch.object(v1, "Session", partial(made, config=config)),
         memopt.enabled(),
     ):
         same = []
@@ -344,7 +343,7 @@ class _Logged(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.messages.append(record.getMessage())
 
-    def __enter__(self) -> _Logged:
+    def __enter__(self) -> Self:
         logging.getLogger("memopt").addHandler(self)
         return self
 
