@@ -13,10 +13,17 @@ def train(options: str) -> Any:
 
 
 def test_a_keras_fit_needs_less_memory_with_the_same_results() -> None:
-    without, default, budget = train(""), train("{}"), train('{"budget": "50%"}')
-    assert default["weights"] == budget["weights"] == without["weights"]
-    assert default["loss"] == budget["loss"] == without["loss"]
+    without, default = train(""), train("{}")
+    assert default["weights"] == without["weights"]
+    assert default["loss"] == without["loss"]
     assert default["step_peak_bytes"] < 0.85 * without["step_peak_bytes"]
+
+
+@pytest.mark.slow
+def test_a_keras_fit_keeps_to_a_budget_with_the_same_results() -> None:
+    without, budget = train(""), train('{"budget": "50%"}')
+    assert budget["weights"] == without["weights"]
+    assert budget["loss"] == without["loss"]
     assert budget["step_peak_bytes"] < 0.6 * without["step_peak_bytes"]
     ((_, peak_bytes, budget_bytes),) = budget["records"]
     assert peak_bytes <= budget_bytes
