@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from memopt.graph import op_types
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from memopt.graph.graph import Node, Tensor
 
@@ -66,6 +66,43 @@ def find_frames(nodes: Sequence[Node], order: Iterable[int]) -> list[int]:
         place_of[node] = place
         found[number] = numbers.setdefault(place, len(numbers))
     return found
+
+
+def find_loop_entries(nodes: Sequence[Node]) -> Iterator[tuple[int, int]]:
+    """For each loop what enters it, each with the loop's condition, as numbers.
+
+    A turn of a loop ends only when all that enters the loop has arrived. If something waited for
+    the loop's end before it enters, TensorFlow would stop without a word and without results. So in
+    a sequence all that enters comes before the condition, and with it before all that leaves.
+    """
+    entering: dict[bytes, list[int]] = {}
+    for place, node in enumerate(nodes):
+        if node.op in op_types.ENTERS:
+            entering.setdefault(node.attributes["frame_name"].s, []).append(place)
+    if not entering:
+        return
+    for place, node in enumerate(nodes):
+        if node.op == "LoopCond":
+            for enter in entering.get(_frame_name(node), ()):
+                yield enter, place
+
+
+def _frame_name(condition: Node) -> bytes:
+    """The name of a loop by its condition: that of any Enter behind, but for loops inside."""
+    seen = {condition}
+    pending = [condition]
+    while pending:
+        node = pending.pop()
+        if node.op in op_types.ENTERS:
+            name: bytes = node.attributes["frame_name"].s
+            return name
+        if node.op in op_types.EXITS:
+            continue
+        for tensor in node.inputs:
+            if tensor.node not in seen:
+                seen.add(tensor.node)
+                pending.append(tensor.node)
+    return b""
 
 
 def _place(node: Node, place_of: dict[Node, Place]) -> Place:

@@ -222,6 +222,21 @@ def keras_fit() -> str:
     return _digest([history.history["loss"], *model.get_weights()])
 
 
+def keras_recurrent() -> str:
+    """Keras, with loops inside the step whose results meet again behind them."""
+    import keras
+
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(3)
+    recurrent = keras.layers.LSTM(_WIDTH, use_cudnn=False)
+    model = keras.Sequential([keras.Input((10, 8)), recurrent, keras.layers.Dense(4)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, jit_compile=False)
+    samples = np.random.default_rng(0).standard_normal((16, 10, 8), dtype=np.float32)
+    history = model.fit(samples, np.zeros(16, np.int32), batch_size=8, epochs=2, verbose=0)
+    return _digest([history.history["loss"], *model.get_weights()])
+
+
 def keras_many_steps() -> str:
     """Keras with several steps in one call: a loop around the step."""
     model = make_keras(steps_per_execution=2)
@@ -248,6 +263,7 @@ KINDS: dict[str, Callable[[], str]] = {
         saved_model,
         session,
         keras_fit,
+        keras_recurrent,
         keras_many_steps,
         keras_batch,
     )
