@@ -14,6 +14,7 @@ from memopt.graph.verify import verify_graph, verify_references
 from memopt.options import Budget
 from memopt.plugin import marks
 from memopt.plugin.records import RECORDS
+from memopt.sequencing.frames import verify_loops
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -94,6 +95,7 @@ class Work:
         verify_graph(graph)
         verify_references(graph, item.fetch, "fetch")
         verify_references(graph, item.keep, "kept node")
+        verify_loops(graph)
         if all(before.values()):
             _verify_devices(graph_def)
         return graph_def

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from memopt.errors import InvalidGraphError
 from memopt.graph import op_types
+from memopt.graph.traversal import Numbering
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from memopt.graph.graph import Node, Tensor
+    from memopt.graph.graph import Graph, Node, Tensor
 
 Condition = tuple[object, ...]
 """What must be so for a node to be alive: which side of which predicate, or which Merge."""
@@ -85,6 +87,35 @@ def find_loop_entries(nodes: Sequence[Node]) -> Iterator[tuple[int, int]]:
         if node.op == "LoopCond":
             for enter in entering.get(_frame_name(node), ()):
                 yield enter, place
+
+
+def verify_loops(graph: Graph) -> None:
+    """Check that nothing that enters a loop waits for what leaves it; see `find_loop_entries`.
+
+    Raises:
+        InvalidGraphError: Something does; the loop would never end.
+    """
+    numbering = Numbering.of(graph)
+    after = [list(users) for users in numbering.users]
+    for enter, condition in find_loop_entries(numbering.nodes):
+        after[enter].append(condition)
+    waiting = [0] * len(after)
+    for node, users in zip(numbering.nodes, after, strict=True):
+        if node.op not in op_types.NEXT_ITERATIONS:
+            for user in users:
+                waiting[user] += 1
+    ready = [place for place, count in enumerate(waiting) if not count]
+    for place in ready:
+        if numbering.nodes[place].op in op_types.NEXT_ITERATIONS:
+            continue
+        for user in after[place]:
+            waiting[user] -= 1
+            if not waiting[user]:
+                ready.append(user)
+    if len(ready) < len(after):
+        stuck = next(place for place, count in enumerate(waiting) if count)
+        name = numbering.nodes[stuck].name
+        raise InvalidGraphError(f"node {name!r} waits for a loop that waits for it", name)
 
 
 def _frame_name(condition: Node) -> bytes:
