@@ -15,6 +15,7 @@ from memopt.errors import (
     OptionsError,
     OutOfMemoryError,
     PassError,
+    PluginError,
     RewriteError,
 )
 from memopt.io import save
@@ -30,6 +31,17 @@ from memopt.result import (
 )
 
 if TYPE_CHECKING:
+    from memopt.plugin.policy import Policy
+    from memopt.plugin.records import GraphRecord
+    from memopt.plugin.switch import (
+        PluginStatus,
+        disable,
+        enable,
+        enabled,
+        last_reports,
+        optimize_function,
+        plugin_status,
+    )
     from memopt.runtime.entry import verify
     from memopt.runtime.verification import Verification
 
@@ -41,6 +53,7 @@ __all__ = [
     "Device",
     "ExecutionError",
     "FileError",
+    "GraphRecord",
     "GraphReport",
     "GrapplerItem",
     "InvalidGraphError",
@@ -55,23 +68,41 @@ __all__ = [
     "OutOfMemoryError",
     "PassError",
     "PassReport",
+    "PluginError",
+    "PluginStatus",
+    "Policy",
     "RewriteError",
     "RuntimeMemory",
     "VariableSpec",
     "Verification",
     "VirtualCluster",
     "analyze",
+    "disable",
+    "enable",
+    "enabled",
+    "last_reports",
     "optimize",
+    "optimize_function",
+    "plugin_status",
     "rewrite",
     "save",
     "verify",
 ]
 
 _IMPORTED_WHEN_USED = {
+    "GraphRecord": "memopt.plugin.records",
+    "PluginStatus": "memopt.plugin.switch",
+    "Policy": "memopt.plugin.policy",
     "Verification": "memopt.runtime.verification",
+    "disable": "memopt.plugin.switch",
+    "enable": "memopt.plugin.switch",
+    "enabled": "memopt.plugin.switch",
+    "last_reports": "memopt.plugin.switch",
+    "optimize_function": "memopt.plugin.switch",
+    "plugin_status": "memopt.plugin.switch",
     "verify": "memopt.runtime.entry",
 }
-"""Running graphs takes numpy and more, which a program that only optimizes need not load."""
+"""What runs graphs takes numpy and more, which a program that only optimizes need not load."""
 
 
 def __getattr__(name: str) -> Any:

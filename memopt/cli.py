@@ -7,7 +7,9 @@ import os
 import sys
 import tempfile
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,13 +17,13 @@ from rich.console import Console
 
 from memopt.cluster import VirtualCluster
 from memopt.costs.ready_nodes import MANAGERS
-from memopt.errors import MemoptError, OptionsError
+from memopt.errors import FileError, MemoptError, OptionsError
 from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level, parse_bytes
 from memopt.passes.remat.algorithms import ALGORITHMS, BEST
 from memopt.sequencing.orders import SEQUENCERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from memopt.result import OptimizationReport
     from memopt.runtime.verification import Verification
@@ -34,7 +36,22 @@ _progress = Console(stderr=True)
 
 
 class _Group(click.Group):
-    """Turns memopt's own errors into one line and exit status 1."""
+    """Turns memopt's own errors into one line and exit status 1, and runs programs at the end."""
+
+    program: Callable[[], None] | None = None
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Do what is asked for; a user's program runs outside, so that its errors are its own."""
+        self.program = None
+        ended: SystemExit | None = None
+        try:
+            super().main(*args, **extra)
+        except SystemExit as error:
+            ended = error
+        if self.program is not None:
+            self.program()
+        elif ended is not None:
+            raise ended
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -47,8 +64,12 @@ class _Group(click.Group):
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="memopt")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """TensorFlow graphs that need less memory, with the same results to the last bit."""
+    if context.invoked_subcommand == "run":
+        # A program gets TensorFlow's messages as it would without memopt.
+        return
     # TensorFlow reads them when it is imported; its start-up messages are nothing for a person.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
@@ -390,6 +411,27 @@ def demo(model: str, budget: str, steps: int, as_json: bool) -> None:
     for line in outcome.lines():
         click.echo(line)
     _print_verification(outcome.verification)
+
+
+@main.command(context_settings={"allow_interspersed_args": False})
+@click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as for `python -m`.")
+@click.argument("program")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(is_module: bool, program: str, arguments: tuple[str, ...]) -> None:
+    """Run PROGRAM, a Python file, with every training step in it rewritten.
+
+    What is done MEMOPT_FLAGS says, such as "--budget=60% --report_dir=reports". At the end a
+    summary goes to the standard error.
+    """
+    from memopt.flags import Flags
+    from memopt.plugin.policy import Policy
+    from memopt.plugin.run import run_module, run_script
+
+    # A mistake in the flags is told before the program starts.
+    Policy.from_flags(Flags.from_environment())
+    if not is_module and not Path(program).is_file():
+        raise FileError(f"{program}: there is no such file")
+    main.program = partial(run_module if is_module else run_script, program, arguments, {})
 
 
 def _start_tensorflow() -> None:

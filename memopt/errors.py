@@ -7,6 +7,7 @@ MemoptError
 ├── RewriteError          an edit was refused by the rewriter
 ├── PassError             a pass failed; names the pass and those that ran before it
 ├── BudgetError           a step cannot be made to keep to a budget; tells what it needs at least
+├── PluginError           memopt cannot be registered with TensorFlow
 └── ExecutionError        running a graph for real failed
     └── OutOfMemoryError  the allocator's limit was reached
 """
@@ -58,6 +59,10 @@ class BudgetError(MemoptError):
         super().__init__(message)
         self.budget_bytes = budget_bytes
         self.lowest_bytes = lowest_bytes
+
+
+class PluginError(MemoptError):
+    """memopt cannot be registered with TensorFlow, or not in the way that was tried."""
 
 
 class ExecutionError(MemoptError):

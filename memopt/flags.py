@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from memopt.errors import OptionsError
 from memopt.options import Budget
@@ -31,6 +31,10 @@ class Flags:
         small_node_limit: MiB; what makes no more is not computed again for its own sake.
         dump_dot: A file for the graph before and after, as DOT.
         dump_memlog: A file for the memory in use at each operation.
+        report_dir: Inside TensorFlow: a folder for a report of each graph that is rewritten.
+        min_nodes: Inside TensorFlow: graphs with fewer nodes are left alone.
+        only: Inside TensorFlow: "training" for graphs that compute gradients, "all" for all.
+        deadline_ms: Inside TensorFlow: milliseconds after which a graph is left as it is.
     """
 
     level: str | None = None
@@ -40,6 +44,10 @@ class Flags:
     small_node_limit: int | None = None
     dump_dot: str | None = None
     dump_memlog: str | None = None
+    report_dir: str | None = None
+    min_nodes: int | None = None
+    only: Literal["training", "all"] | None = None
+    deadline_ms: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Flags:
@@ -73,6 +81,7 @@ class Flags:
         return replace(self, **given)
 
 
+_NUMBERS = {"small_node_limit": "MiB", "min_nodes": "nodes", "deadline_ms": "milliseconds"}
 _NAMES = (*(field.name for field in fields(Flags)), "memory_limit")
 
 
@@ -87,8 +96,8 @@ def _split(word: str) -> tuple[str, Any]:
         raise OptionsError(f"{VARIABLE}: write --{name}=VALUE, not {word!r}")
     if name in ("budget", "memory_limit"):
         return "budget", Budget.parse(text)
-    if name != "small_node_limit":
+    if name not in _NUMBERS:
         return name, text
     if not text.isdecimal():
-        raise OptionsError(f"{VARIABLE}: {word!r} is no number of MiB")
+        raise OptionsError(f"{VARIABLE}: {word!r} is no number of {_NUMBERS[name]}")
     return name, int(text)

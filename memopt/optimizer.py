@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from memopt.cluster import VirtualCluster
     from memopt.costs.buffer_graph import MemoryTimeline
+    from memopt.costs.buffer_rules import Runtime
     from memopt.costs.cost_model import CostModel
     from memopt.graph.graph import Graph
     from memopt.item import GrapplerItem
@@ -74,6 +75,8 @@ class MemoryOptimizer:
         budget: What may be in use at any moment of the step, everything included: a `Budget`, bytes
             ("6GiB") or a share ("60%"). Kept at level ORDERED, by computing results again.
         rematerialization: How; its `memory_limit` is the budget's.
+        runtime: What kernels run on, which tells their scratch memory; this machine, without
+            oneDNN, if not given.
     """
 
     level: str = Level.HEURISTICS
@@ -87,6 +90,7 @@ class MemoryOptimizer:
     deadline_ms: int = 0
     budget: Budget | int | str | None = None
     rematerialization: Rematerialization = field(default_factory=Rematerialization)
+    runtime: Runtime | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "level", Level.parse(self.level))
@@ -151,13 +155,19 @@ class MemoryOptimizer:
         pipeline = self.pipeline()
         return (*pipeline.once, *pipeline.repeated)
 
-    def optimize(self, cluster: VirtualCluster | None, item: GrapplerItem) -> OptimizationResult:
+    def optimize(
+        self,
+        cluster: VirtualCluster | None,
+        item: GrapplerItem,
+        properties: Properties | None = None,
+    ) -> OptimizationResult:
         """Rewrite an item's graph.
 
         Args:
             cluster: The devices that the step runs on. Without, the passes that look at a
                 simulation do not run.
             item: The graph and its use. It is not changed.
+            properties: The sizes of its tensors, where they are known already; inferred if not.
 
         Raises:
             InvalidGraphError: The graph breaks a rule, or a fetch, feed or kept node is missing; or
@@ -167,15 +177,19 @@ class MemoryOptimizer:
         pipeline = self.pipeline()
         options = self.scheduler or SchedulerOptions(host_memory=not self.as_grappler)
         simulators = _Simulators(cluster, choose_costs(self.costs, item), options)
-        infer = Properties.as_in_grappler if self.as_grappler else Properties.of
-        properties = infer(item)
+        if properties is None:
+            infer = Properties.as_in_grappler if self.as_grappler else Properties.of
+            properties = infer(item)
         with _collector_paused():
             graph = from_graph_def(item.graph_def)
             _verify(graph, item)
             if cluster is not None and pipeline.repeated:
                 properties.require()
             nodes_before = len(graph)
-            parts = list(_parts(graph, item, properties, simulators))
+            parts = [
+                part._replace(context=replace(part.context, runtime=self.runtime))
+                for part in _parts(graph, item, properties, simulators)
+            ]
             before = self._runtime_memory(parts[0])
             budget_bytes = self._budget_bytes(before)
             graphs = {

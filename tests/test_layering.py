@@ -39,6 +39,7 @@ LAYERS = (
     ("models",),
     ("demo",),
     ("cli",),
+    ("__main__",),
 )
 """From the bottom up: a part imports itself and what is below it."""
 

@@ -13,10 +13,12 @@ import pytest
 import memopt
 
 NAMES = (
-    "Budget BudgetError Device ExecutionError FileError GraphReport GrapplerItem "
+    "Budget BudgetError Device ExecutionError FileError GraphRecord GraphReport GrapplerItem "
     "InvalidGraphError Level MemoptError MemoryAnalysis MemoryOptimizer OptimizationReport "
-    "OptimizationResult Options OptionsError OutOfMemoryError PassError PassReport RewriteError "
-    "RuntimeMemory VariableSpec Verification VirtualCluster analyze optimize rewrite save verify"
+    "OptimizationResult Options OptionsError OutOfMemoryError PassError PassReport PluginError "
+    "PluginStatus Policy RewriteError RuntimeMemory VariableSpec Verification VirtualCluster "
+    "analyze disable enable enabled last_reports optimize optimize_function plugin_status rewrite "
+    "save verify"
 ).split()
 
 

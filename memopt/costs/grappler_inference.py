@@ -17,7 +17,7 @@ from memopt.errors import InvalidGraphError
 from memopt.graph.functiondef import Library
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tensorflow.core.framework.function_pb2 import FunctionDef
     from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -149,7 +149,6 @@ def infer_by_grappler(graph_def: GraphDef, fed: Iterable[str] | None = None) -> 
 
 def _ask_grappler(meta_graph: MetaGraphDef) -> dict[str, tuple[TensorProperties, ...]]:
     """The properties of every node's outputs; everything is fed that is a Placeholder."""
-    from tensorflow.core.grappler.costs import op_performance_data_pb2
     from tensorflow.python.grappler import _pywrap_tf_item
 
     try:
@@ -159,6 +158,15 @@ def _ask_grappler(meta_graph: MetaGraphDef) -> dict[str, tuple[TensorProperties,
     except Exception as error:  # A broken graph raises whatever TensorFlow's layers raise.
         reason = " ".join(str(error).split())
         raise InvalidGraphError(f"Grappler cannot infer the graph's shapes: {reason}") from error
+    return read_properties(found)
+
+
+def read_properties(
+    found: Mapping[str, Sequence[bytes]],
+) -> dict[str, tuple[TensorProperties, ...]]:
+    """The properties of nodes' outputs from the serialized messages that Grappler hands out."""
+    from tensorflow.core.grappler.costs import op_performance_data_pb2
+
     parse = op_performance_data_pb2.OpInfo.TensorProperties.FromString
     # A graph has few distinct ones.
     messages = {message for outputs in found.values() for message in outputs}

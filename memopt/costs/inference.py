@@ -228,6 +228,21 @@ def _unused_scope(graph_def: GraphDef) -> str:
     return scope
 
 
+class Given:
+    """What somebody else has inferred of a graph; of its functions nothing.
+
+    Args:
+        nodes: For each node what is known of its outputs.
+    """
+
+    def __init__(self, nodes: NodeProperties) -> None:
+        self._nodes = nodes
+
+    def nodes(self, function: str) -> NodeProperties:
+        """See `Inference`."""
+        return {} if function else self._nodes
+
+
 class NothingKnown:
     """Of a graph that nobody may look at."""
 

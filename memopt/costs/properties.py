@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.costs.grappler_inference import GrapplerInference
-from memopt.costs.inference import FullInference, NothingKnown
+from memopt.costs.inference import FullInference, Given, NothingKnown
 from memopt.errors import InvalidGraphError
 
 if TYPE_CHECKING:
@@ -45,6 +45,11 @@ class Properties:
     def unknown(cls) -> Properties:
         """Properties of a graph of which nothing is known."""
         return cls(NothingKnown())
+
+    @classmethod
+    def given(cls, nodes: NodeProperties) -> Properties:
+        """What somebody else has inferred of a graph: for each node of its outputs."""
+        return cls(Given(nodes))
 
     @classmethod
     def of(cls, item: GrapplerItem) -> Properties:

@@ -24,20 +24,27 @@ _BODY_INPUT_PARTS = 3
 
 
 class Library:
-    """A FunctionDefLibrary whose bodies are loaded when they are asked for."""
+    """A FunctionDefLibrary whose bodies are loaded when they are asked for.
+
+    Inside of Grappler functions are declared without a body: what they take and give is known, and
+    that is all. Calls of them are operations like any other.
+    """
 
     def __init__(self, library: FunctionDefLibrary) -> None:
         self._library = library
-        self._functions = {function.signature.name: function for function in library.function}
+        self._declared = {function.signature.name: function for function in library.function}
+        self._functions = {
+            name: function for name, function in self._declared.items() if not _is_stub(function)
+        }
         self._graphs: dict[str, Graph] = {}
 
     def names(self) -> tuple[str, ...]:
-        """Every function's name, in the order of the library."""
+        """The names of the functions that have a body, in the order of the library."""
         return tuple(self._functions)
 
     def op_def(self, name: str) -> OpDef | None:
         """The signature of a function, or `None` when there is none of that name."""
-        function = self._functions.get(name)
+        function = self._declared.get(name)
         return None if function is None else function.signature
 
     def graph(self, name: str) -> Graph:
@@ -189,6 +196,11 @@ class _BodyNames:
             known = op_types.require_signature(producer, self._graph.library)
             ranges = self._ranges[producer] = known.output_ranges(producer)
         return ranges
+
+
+def _is_stub(function: FunctionDef) -> bool:
+    """Whether results are declared that nothing computes."""
+    return bool(function.signature.output_arg) and not function.ret and not function.node_def
 
 
 def _bad_input(node: Node, name: str, what: str) -> InvalidGraphError:

@@ -13,6 +13,7 @@ from memopt.errors import OptionsError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memopt.costs.buffer_rules import Runtime
     from memopt.costs.properties import Properties
     from memopt.costs.simulated_memory import SimulatedMemory
     from memopt.graph.rewriter import Declined, Edit, Rewriter, Touches
@@ -33,6 +34,7 @@ class Context:
             devices are known or nothing is fetched.
         budget_bytes: What may be in use at any moment while the graph runs, everything included,
             also what callers of a function hold; 0 for as little as possible.
+        runtime: What kernels run on; this machine, without oneDNN, if not given.
     """
 
     properties: Properties
@@ -41,6 +43,7 @@ class Context:
     kept: frozenset[str] = frozenset()
     simulated: SimulatedMemory | None = None
     budget_bytes: int = 0
+    runtime: Runtime | None = None
 
 
 @dataclass(frozen=True)

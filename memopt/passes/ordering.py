@@ -85,7 +85,7 @@ class Ordering(Pass):
         return (
             f"{len(chain.nodes)} operations{where} run in the order {self.sequencer!r}, in which "
             f"the step needs {order.step_peak_bytes / _MEBIBYTE:.2f} MiB on top of what it holds; "
-            f"paths keep {len(chain.nodes) - 1 - len(chain.edges)} of them in order already"
+            f"paths keep {max(0, len(chain.nodes) - 1 - len(chain.edges))} of them in order already"
         )
 
 
@@ -113,4 +113,5 @@ def step_of(graph: Graph, context: Context) -> Step:
         fed=context.fed,
         fetched=context.fetched,
         kept=context.kept,
+        runtime=context.runtime,
     )

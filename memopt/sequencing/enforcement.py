@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph import op_types
 from memopt.sequencing.frames import CONTROL_FLOW, find_frames
+from memopt.sequencing.fusions import find_fused_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -60,6 +61,9 @@ def enforce(
        graph's edges or by those added, through any nodes. (Such a path over a third node of the
        chain there cannot be. So this is the transitive reduction.) A path into a Merge counts for
        nothing: it does not wait for the other side.
+    4. What oneDNN may make one node of (see `find_fused_pairs`) it does only if both wait for the
+       same nodes; otherwise results would differ in their last bits. So the two of such a pair,
+       side by side in a chain, wait for the same and not for each other.
 
     Near-linear: the search for a path looks only at what stands between two neighbours in the
     sequence.
@@ -76,18 +80,62 @@ def enforce(
     search = _PathSearch(buffer_graph, sequence)
     frames = find_frames(buffer_graph.nodes, sequence)
     matters = _find_nodes_that_matter(buffer_graph, sequence, smallest_bytes, fed)
-    chains: dict[tuple[str, int], Chain] = {}
+    pairs = _find_pairs(buffer_graph.nodes)
+    links: dict[tuple[str, int], _Links] = {}
     for node in sequence:
         if not matters[node]:
             continue
         device = buffer_graph.nodes[node].device
-        chain = chains.setdefault((device, frames[node]), Chain(device, [], []))
-        if chain.nodes and not search.leads(chain.nodes[-1], node):
-            edge = ControlEdge(chain.nodes[-1], node)
-            chain.edges.append(edge)
-            search.add(edge)
-        chain.nodes.append(node)
-    return [chain for chain in chains.values() if len(chain.nodes) > 1]
+        link = links.setdefault((device, frames[node]), _Links(Chain(device, [], []), search))
+        if link.chain.nodes and pairs.get(link.chain.nodes[-1]) == node:
+            link.join(node)
+        else:
+            link.append(node)
+    return [link.chain for link in links.values() if len(link.chain.nodes) > 1]
+
+
+class _Links:
+    """A chain that grows, and whom its last nodes wait for."""
+
+    def __init__(self, chain: Chain, search: _PathSearch) -> None:
+        self.chain = chain
+        self._search = search
+        self._before: list[int] = []
+        self._last: list[int] = []
+
+    def append(self, node: int) -> None:
+        """Let a node wait for the last one, or for both of a pair."""
+        self._before, self._last = self._last, [node]
+        self.chain.nodes.append(node)
+        for before in self._before:
+            if not self._search.leads(before, node):
+                self._add(before, node)
+
+    def join(self, second: int) -> None:
+        """Let a node wait for the same as the last one, with which it makes a pair."""
+        (first,) = self._last
+        self._last.append(second)
+        self.chain.nodes.append(second)
+        for before in self._before:
+            is_needed = not self._search.leads(before, second)
+            if is_needed or ControlEdge(before, first) in self.chain.edges[-len(self._before) :]:
+                self._add(before, second)
+                self._add(before, first)
+
+    def _add(self, before: int, after: int) -> None:
+        edge = ControlEdge(before, after)
+        if edge not in self.chain.edges[-4:]:
+            self.chain.edges.append(edge)
+            self._search.add(edge)
+
+
+def _find_pairs(nodes: Sequence[Node]) -> dict[int, int]:
+    """The pairs that oneDNN makes one node of as the graph stands, first to second."""
+    return {
+        first: second
+        for first, second in find_fused_pairs(nodes).items()
+        if frozenset(nodes[first].control_inputs) == frozenset(nodes[second].control_inputs)
+    }
 
 
 def _find_nodes_that_matter(

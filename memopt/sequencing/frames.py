@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from memopt.errors import InvalidGraphError
 from memopt.graph import op_types
+from memopt.graph.traversal import Numbering
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from memopt.graph.graph import Node, Tensor
+    from memopt.graph.graph import Graph, Node, Tensor
 
 Condition = tuple[object, ...]
 """What must be so for a node to be alive: which side of which predicate, or which Merge."""
@@ -66,6 +68,72 @@ def find_frames(nodes: Sequence[Node], order: Iterable[int]) -> list[int]:
         place_of[node] = place
         found[number] = numbers.setdefault(place, len(numbers))
     return found
+
+
+def find_loop_entries(nodes: Sequence[Node]) -> Iterator[tuple[int, int]]:
+    """For each loop what enters it, each with the loop's condition, as numbers.
+
+    A turn of a loop ends only when all that enters the loop has arrived. If something waited for
+    the loop's end before it enters, TensorFlow would stop without a word and without results. So in
+    a sequence all that enters comes before the condition, and with it before all that leaves.
+    """
+    entering: dict[bytes, list[int]] = {}
+    for place, node in enumerate(nodes):
+        if node.op in op_types.ENTERS:
+            entering.setdefault(node.attributes["frame_name"].s, []).append(place)
+    if not entering:
+        return
+    for place, node in enumerate(nodes):
+        if node.op == "LoopCond":
+            for enter in entering.get(_frame_name(node), ()):
+                yield enter, place
+
+
+def verify_loops(graph: Graph) -> None:
+    """Check that nothing that enters a loop waits for what leaves it; see `find_loop_entries`.
+
+    Raises:
+        InvalidGraphError: Something does; the loop would never end.
+    """
+    numbering = Numbering.of(graph)
+    after = [list(users) for users in numbering.users]
+    for enter, condition in find_loop_entries(numbering.nodes):
+        after[enter].append(condition)
+    waiting = [0] * len(after)
+    for node, users in zip(numbering.nodes, after, strict=True):
+        if node.op not in op_types.NEXT_ITERATIONS:
+            for user in users:
+                waiting[user] += 1
+    ready = [place for place, count in enumerate(waiting) if not count]
+    for place in ready:
+        if numbering.nodes[place].op in op_types.NEXT_ITERATIONS:
+            continue
+        for user in after[place]:
+            waiting[user] -= 1
+            if not waiting[user]:
+                ready.append(user)
+    if len(ready) < len(after):
+        stuck = next(place for place, count in enumerate(waiting) if count)
+        name = numbering.nodes[stuck].name
+        raise InvalidGraphError(f"node {name!r} waits for a loop that waits for it", name)
+
+
+def _frame_name(condition: Node) -> bytes:
+    """The name of a loop by its condition: that of any Enter behind, but for loops inside."""
+    seen = {condition}
+    pending = [condition]
+    while pending:
+        node = pending.pop()
+        if node.op in op_types.ENTERS:
+            name: bytes = node.attributes["frame_name"].s
+            return name
+        if node.op in op_types.EXITS:
+            continue
+        for tensor in node.inputs:
+            if tensor.node not in seen:
+                seen.add(tensor.node)
+                pending.append(tensor.node)
+    return b""
 
 
 def _place(node: Node, place_of: dict[Node, Place]) -> Place:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from memopt.graph import op_types
+from memopt.sequencing.frames import find_loop_entries
 from memopt.sequencing.state import find_state_order
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from memopt.costs.buffer_graph import BufferGraph
-    from memopt.graph.graph import Graph
+    from memopt.graph.graph import Graph, Node
 
 
 class Precedence:
@@ -50,7 +52,8 @@ class Precedence:
 
         Beside data and control edges, operations on the same variable keep the order that they
         have in the program where one of them writes, and so do random and other stateful
-        operations among each other, even where no edge says so.
+        operations among each other, even where no edge says so. What enters a loop comes before
+        all that leaves it.
 
         Args:
             graph: The graph.
@@ -58,9 +61,13 @@ class Precedence:
             fetched: Names of the nodes that are asked for; what does not lead to them does not run.
                 Without any, everything runs.
         """
-        producers = buffer_graph.producers
-        by_edges = cls(producers, find_running(buffer_graph, fetched))
-        extended = [list(before) for before in producers]
+        running = find_running(buffer_graph, fetched)
+        runs = None if running is None else frozenset(running)
+        extended = [list(before) for before in buffer_graph.producers]
+        for enter, condition in find_loop_entries(buffer_graph.nodes):
+            if runs is None or enter in runs:
+                extended[condition].append(enter)
+        by_edges = cls(extended, running)
         for before, after in find_state_order(graph, buffer_graph.nodes, by_edges.program):
             extended[after].append(before)
         return cls(extended, by_edges.program)
@@ -89,16 +96,32 @@ class Precedence:
         return sequence
 
 
+def _find_turns(nodes: Sequence[Node]) -> dict[int, list[int]]:
+    """By the head of a loop what gives it the next turn's values: no producer, but it runs."""
+    place_of = {
+        node: place for place, node in enumerate(nodes) if node.op in op_types.NEXT_ITERATIONS
+    }
+    if not place_of:
+        return {}
+    return {
+        place: [place_of[tensor.node] for tensor in node.inputs if tensor.node in place_of]
+        for place, node in enumerate(nodes)
+        if node.op in op_types.MERGES
+    }
+
+
 def find_running(buffer_graph: BufferGraph, fetched: Collection[str]) -> list[int] | None:
     """The nodes that lead to those that are asked for, ascending; `None` (all) if none is."""
     nodes = buffer_graph.nodes
     pending = [place for place, node in enumerate(nodes) if node.name in fetched]
     if not pending:
         return None
+    turns = _find_turns(nodes)
     runs = [False] * len(nodes)
     while pending:
         node = pending.pop()
         if not runs[node]:
             runs[node] = True
             pending.extend(buffer_graph.producers[node])
+            pending.extend(turns.get(node, ()))
     return [node for node, it_runs in enumerate(runs) if it_runs]

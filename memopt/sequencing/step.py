@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline
+    from memopt.costs.buffer_rules import Runtime
     from memopt.costs.properties import Properties
     from memopt.graph.graph import Graph
 
@@ -47,6 +48,7 @@ class Step:
         fed: Collection[str] = (),
         fetched: Collection[str] = (),
         kept: Collection[str] = (),
+        runtime: Runtime | None = None,
     ) -> Step:
         """The step of a graph, or of a function's body.
 
@@ -56,6 +58,7 @@ class Step:
             fed: Names of the nodes whose output the caller gives.
             fetched: Names of the nodes that the caller asks for.
             kept: Names of further nodes; in a function's body they run for their effects.
+            runtime: What kernels run on; this machine, without oneDNN, if not given.
 
         Raises:
             InvalidGraphError: TensorFlow refuses the graph.
@@ -65,6 +68,7 @@ class Step:
             properties,
             fed=[f"{name}:0" for name in sorted(fed)],
             fetched=list(_fetched_tensors(graph, properties, fetched)),
+            runtime=runtime,
         )
         roots = frozenset(fetched)
         if any(node.op in (ARGUMENT, RESULT) for node in graph):

@@ -1,0 +1,1 @@
+"""memopt inside TensorFlow: a rewriter of every training step that Grappler optimizes."""

@@ -1,0 +1,179 @@
+"""Policy: what is done to which graphs; one for the process, and others for a while."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from memopt.errors import OptionsError
+from memopt.optimizer import MemoryOptimizer
+from memopt.options import Budget, Level, Options
+from memopt.passes import Rematerialization
+from memopt.passes.recomputation import AUTO_SCOPE
+from memopt.passes.remat.algorithms import BEST
+
+if TYPE_CHECKING:
+    from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
+
+    from memopt.flags import Flags
+
+TRAINING, ALL = "training", "all"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is done to the graphs that TensorFlow optimizes.
+
+    Attributes:
+        level: How much is done: a `Level` or its name. ORDERED, the default, is the one that saves
+            memory without computing anything twice; with a budget it computes again.
+        budget: What may be in use at any moment of a step, everything included: bytes, "6GiB", or
+            "60%" of what the step itself adds at its peak when it runs unchanged. Where it cannot
+            be kept, the step runs in the least that was found, and a warning says so.
+        min_nodes: Graphs with fewer nodes are left alone.
+        only: "training" for graphs that compute gradients, "all" for all.
+        report_dir: A folder for one JSON report for each graph that is rewritten.
+        from_config: Whether `memory_optimization` and
+            `memory_optimizer_target_node_name_scope` in the user's RewriterConfig come first.
+        deadline_ms: Milliseconds after which a graph is left as it is. TensorFlow's own limit for
+            all of Grappler's work on a graph is five minutes.
+        disable_fusions: Whether TensorFlow's remapper is off, which makes one operation of several,
+            so that there is more to choose from.
+        target_scope: The name scope of gradient operations; "auto" finds them by structure.
+        algorithm: How a budget is kept: see `Rematerialization`.
+        scheduler: How the order is found.
+        small_node_limit: MiB; what makes no more than this is not computed again for its own sake.
+        pass_options: Options of passes, such as "ordering{smallest_bytes=65536}".
+
+    Raises:
+        OptionsError: An option is not valid.
+    """
+
+    level: str = Level.ORDERED
+    budget: Budget | int | str | None = None
+    min_nodes: int = 32
+    only: Literal["training", "all"] = "training"
+    report_dir: str | None = None
+    from_config: bool = False
+    deadline_ms: int = 120_000
+    disable_fusions: bool = False
+    target_scope: str = AUTO_SCOPE
+    algorithm: str = BEST
+    scheduler: str = BEST
+    small_node_limit: int = 0
+    pass_options: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "level", Level.parse(self.level))
+        object.__setattr__(self, "pass_options", tuple(self.pass_options))
+        if self.budget is not None:
+            object.__setattr__(self, "budget", Budget.parse(self.budget))
+        if self.only not in (TRAINING, ALL):
+            raise OptionsError(f"only is {TRAINING!r} or {ALL!r}, not {self.only!r}")
+        if self.min_nodes < 0:
+            raise OptionsError(f"min_nodes is {self.min_nodes}, less than 0")
+        if self.deadline_ms <= 0:
+            raise OptionsError(f"a deadline is after 1 ms or more, not {self.deadline_ms}")
+        self.optimizer()
+
+    @classmethod
+    def from_flags(cls, flags: Flags) -> Policy:
+        """The policy that flags ask for, as in MEMOPT_FLAGS.
+
+        Raises:
+            OptionsError: A flag is not valid, or is none of a policy's.
+        """
+        known = {field.name for field in fields(cls)}
+        given = {name: value for name, value in vars(flags).items() if value is not None}
+        unknown = sorted(given.keys() - known)
+        if unknown:
+            names = ", ".join(f"--{name}" for name in unknown)
+            raise OptionsError(f"{names} has no effect on programs that run; take it away")
+        return cls(**given)
+
+    def with_options(self, options: dict[str, Any]) -> Policy:
+        """This policy with some of its options changed.
+
+        Raises:
+            OptionsError: There is no such option, or its value is not valid.
+        """
+        known = {field.name for field in fields(self)}
+        unknown = sorted(options.keys() - known)
+        if unknown:
+            names = ", ".join(sorted(known))
+            raise OptionsError(f"there is no option {unknown[0]!r}; the options: {names}")
+        return replace(self, **options)
+
+    def as_configured(self, config: RewriterConfig) -> Policy | None:
+        """This policy, but for what a RewriterConfig says; `None` if it says to do nothing.
+
+        What it leaves at its default says nothing.
+
+        Raises:
+            OptionsError: It asks for a level that memopt does not have.
+        """
+        options = Options.from_rewriter_config(config)
+        if options.level is Level.NO_MEM_OPT:
+            return None
+        if options.level is Level.DEFAULT_MEM_OPT:
+            return self
+        scope = config.memory_optimizer_target_node_name_scope or self.target_scope
+        return replace(self, level=options.level, budget=None, target_scope=scope)
+
+    def optimizer(self, budget: Budget | int | str | None = None) -> MemoryOptimizer:
+        """The optimizer that does it.
+
+        Args:
+            budget: Another budget than the policy's.
+
+        Raises:
+            OptionsError: An option is not valid.
+        """
+        return MemoryOptimizer(
+            self.level,
+            self.target_scope,
+            pass_options=self.pass_options,
+            deadline_ms=self.deadline_ms,
+            budget=self.budget if budget is None else budget,
+            rematerialization=Rematerialization(
+                algorithm=self.algorithm,
+                scheduler=self.scheduler,
+                small_node_limit=self.small_node_limit,
+            ),
+        )
+
+
+class Unset:
+    """Where nothing was said, as opposed to memopt being off."""
+
+
+UNSET: Final = Unset()
+
+_of_process: list[Policy | Unset | None] = [UNSET]
+_of_context: ContextVar[Policy | Unset | None] = ContextVar("memopt_policy", default=UNSET)
+
+
+def current_policy() -> Policy | Unset | None:
+    """The policy here: this context's, or else the process's.
+
+    `None` if memopt is off, `UNSET` if nobody switched it on or off: then it does what functions
+    ask for themselves.
+    """
+    here = _of_context.get()
+    return _of_process[0] if isinstance(here, Unset) else here
+
+
+def set_policy(policy: Policy | Unset | None) -> None:
+    """Set the policy of the process."""
+    _of_process[0] = policy
+
+
+def push_policy(policy: Policy | None) -> Token[Policy | Unset | None]:
+    """Set the policy of this context (thread or task); returns what `pop_policy` takes."""
+    return _of_context.set(policy)
+
+
+def pop_policy(token: Token[Policy | Unset | None]) -> None:
+    """Undo a `push_policy`."""
+    _of_context.reset(token)

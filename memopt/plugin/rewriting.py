@@ -1,0 +1,213 @@
+"""What memopt does when TensorFlow calls it for a graph that is about to run."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from memopt.errors import MemoptError
+from memopt.plugin import marks
+from memopt.plugin.configs import config_of_functions, config_of_session
+from memopt.plugin.deadline import deadline
+from memopt.plugin.native_item import is_function, item_of, read_names, read_shapes
+from memopt.plugin.policy import Policy, Unset, current_policy
+from memopt.plugin.records import RECORDS, GraphRecord, fingerprint, write_report
+from memopt.plugin.scopes import asked_for
+from memopt.plugin.screening import compiled_functions, why_not
+from memopt.plugin.work import Work
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.core.protobuf.config_pb2 import ConfigProto
+
+    from memopt.plugin.native_item import Names
+    from memopt.plugin.records import Outcome
+
+
+def rewrite(data: bytes, native: int, device: str) -> bytes | None:
+    """Rewrite a graph, or leave it as it is. Whatever fails leaves it as it is, and is recorded.
+
+    TensorFlow calls twice for each graph. The first time memopt only leaves a mark: what Grappler
+    itself does with the graph is then the same with memopt and without, and so are the results. The
+    second time nothing of Grappler's comes after memopt that could undo its work.
+
+    Args:
+        data: The GraphDef.
+        native: TensorFlow's item, alive during this call.
+        device: For which type of device TensorFlow calls.
+
+    Returns:
+        The rewritten GraphDef, or `None`.
+
+    Raises:
+        KeyboardInterrupt: The user wants to stop the program.
+    """
+    policy = current_policy()
+    if policy is None or (isinstance(policy, Unset) and marks.SCOPE.encode() not in data):
+        return None
+    call = _Call(native, device, policy)
+    try:
+        rewritten = call.run(data)
+        return None if rewritten is None else serialize(rewritten)
+    except KeyboardInterrupt as error:
+        call.fail(error)
+        raise
+    except BaseException as error:  # noqa: BLE001 - nothing of memopt's may stop the training
+        call.fail(error)
+        return None
+
+
+def parse(data: bytes) -> GraphDef:
+    """The graph that TensorFlow hands over."""
+    from tensorflow.core.framework import graph_pb2
+
+    graph_def: GraphDef = graph_pb2.GraphDef.FromString(data)
+    return graph_def
+
+
+def serialize(graph_def: GraphDef) -> bytes:
+    """The bytes that TensorFlow gets."""
+    data: bytes = graph_def.SerializeToString()
+    return data
+
+
+class _PassedOverError(Exception):
+    """The graph is not looked at any further."""
+
+
+class _Call:
+    """One call of TensorFlow's."""
+
+    def __init__(self, native: int, device: str, policy: Policy | Unset) -> None:
+        self._native = native
+        self._device = device
+        self._policy = policy
+        self._started = time.perf_counter()
+        self._graph_def: GraphDef | None = None
+
+    def run(self, data: bytes) -> GraphDef | None:
+        """What TensorFlow gets; `None` for the graph as it is."""
+        graph_def = self._graph_def = parse(data)
+        if marks.is_done(graph_def):
+            return None
+        _warn_of_compiled(graph_def)
+        try:
+            config = config_of_functions() if is_function(graph_def) else config_of_session()
+            policy = self._choose(graph_def, config)
+            names = self._names()
+        except _PassedOverError as reason:
+            RECORDS.add(self._record("passed over", str(reason)))
+            return None
+        if not _is_last_turn(graph_def, self._device, config):
+            marks.mark_seen(graph_def, (*names.fetched, *names.kept), self._device)
+            return graph_def
+        return self._rewrite(graph_def, names, policy)
+
+    def _names(self) -> Names:
+        """What the caller asks for.
+
+        Raises:
+            _PassedOverError: Nothing.
+        """
+        names = read_names(self._native)
+        if not (names.fetched or names.kept):
+            raise _PassedOverError("nothing of it is asked for")
+        return names
+
+    def fail(self, error: BaseException) -> None:
+        """Record what went wrong, and log it once."""
+        described = " ".join(f"{type(error).__name__}: {error}".split())
+        RECORDS.add(replace(self._record("failed", "the graph runs as it is"), error=described))
+        RECORDS.say_once(f"a graph is left unchanged: {described}", error)
+
+    def _choose(self, graph_def: GraphDef, config: ConfigProto | None) -> Policy:
+        """What is to be done to a graph.
+
+        Raises:
+            _PassedOverError: Nothing is.
+            OptionsError: The function or the user's RewriterConfig asks for what cannot be.
+        """
+        policy = asked_for(graph_def, self._policy)
+        if policy is None or isinstance(policy, Unset):
+            raise _PassedOverError("its function asks not to be rewritten")
+        reason = why_not(graph_def, policy)
+        if reason:
+            raise _PassedOverError(reason)
+        if not policy.from_config or config is None:
+            return policy
+        configured = policy.as_configured(config.graph_options.rewrite_options)
+        if configured is None:
+            raise _PassedOverError("its RewriterConfig says NO_MEM_OPT")
+        return configured
+
+    def _rewrite(self, graph_def: GraphDef, names: Names, policy: Policy) -> GraphDef | None:
+        with deadline(policy.deadline_ms):
+            item = item_of(graph_def, names)
+            work = Work(item, read_shapes(self._native, graph_def), policy)
+            rewritten = work.finished() if work.report.modified else None
+            # In the deadline, since the effects of edits in a report take time to add up.
+            record = self._report(work)
+        RECORDS.add(record)
+        return rewritten
+
+    def _report(self, work: Work) -> GraphRecord:
+        outcome: Outcome = "rewritten" if work.report.modified else "unchanged"
+        record = replace(
+            self._record(outcome, work.summary()),
+            level=work.report.level.value,
+            nodes_after=work.report.nodes_after,
+        )
+        runtime = work.report.runtime
+        if runtime is not None:
+            record = replace(
+                record,
+                peak_before_bytes=runtime.before.peak_bytes,
+                peak_after_bytes=runtime.after.peak_bytes,
+                budget_bytes=work.budget_bytes,
+            )
+        folder = work.policy.report_dir
+        if folder is None or outcome != "rewritten":
+            return record
+        try:
+            return replace(record, report_file=write_report(folder, record, work.report))
+        except MemoptError as error:
+            RECORDS.say_once(f"a report is not written: {error}", error)
+            return record
+
+    def _record(self, outcome: Outcome, reason: str) -> GraphRecord:
+        graph_def = self._graph_def
+        milliseconds = (time.perf_counter() - self._started) * 1000
+        if graph_def is None:
+            return GraphRecord("", "function", outcome, reason, milliseconds=milliseconds)
+        return GraphRecord(
+            fingerprint(graph_def),
+            "function" if is_function(graph_def) else "session",
+            outcome,
+            reason,
+            nodes=len(graph_def.node),
+            nodes_after=len(graph_def.node),
+            milliseconds=milliseconds,
+        )
+
+
+def _warn_of_compiled(graph_def: GraphDef) -> None:
+    for name in compiled_functions(graph_def):
+        RECORDS.say_once(
+            f"XLA compiles {name!r}, so nothing can rewrite it and it runs as it is; use "
+            "jit_compile=False to have it rewritten (in Keras, model.compile(jit_compile=False))"
+        )
+
+
+def _is_last_turn(graph_def: GraphDef, device: str, config: ConfigProto | None) -> bool:
+    """Whether Grappler does not optimize the graph again after this.
+
+    Twice it does, unless the configuration says once. Where that is not known and it is once, the
+    graph stays as it is.
+    """
+    if marks.was_seen(graph_def, device):
+        return True
+    if config is None:
+        return False
+    rewriter = config.graph_options.rewrite_options
+    return bool(rewriter.meta_optimizer_iterations == rewriter.ONE)

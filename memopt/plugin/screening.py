@@ -1,0 +1,64 @@
+"""Which graphs are worth a look: cheap tests of a GraphDef, before anything expensive."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from memopt.graph.backward import find_backward_nodes
+from memopt.graph.graphdef import from_graph_def
+from memopt.plugin.policy import TRAINING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
+    from memopt.plugin.policy import Policy
+
+_GRADIENT_OP = re.compile(r"Grad(?:V[0-9]+|WithArgmax|Ext)?$|GradGrad|Backprop")
+"""Ops that there are only to compute gradients with."""
+_UPDATE_OP = re.compile(
+    r"Assign|(?:Resource)?(?:Sparse)?Apply|ResourceScatter|Scatter(?:Update|Add|Sub|Nd)"
+)
+_DATASET_OP = re.compile(r"Dataset(?:V[0-9]+)?$")
+
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_COMPILED = "_XlaMustCompile"
+_TRACED_NAME = re.compile(r"(?:__(?:inference|forward|backward))?_*(?P<name>.*?)(?:_[0-9]+)?")
+
+
+def why_not(graph_def: GraphDef, policy: Policy) -> str:
+    """Why a graph is passed over, or "" if it is not.
+
+    1. It is small.
+    2. It describes a pipeline of data, in which the operations run elsewhere.
+    3. It computes no gradients, and only training steps are asked for. An op that serves nothing
+       but gradients decides; where there is none, but variables are updated, the structure does.
+    """
+    count = len(graph_def.node)
+    if count < policy.min_nodes:
+        return f"has {count} nodes, fewer than {policy.min_nodes}"
+    ops = {node.op for node in graph_def.node}
+    if any(_DATASET_OP.search(op) for op in ops):
+        return "describes a data set"
+    if policy.only != TRAINING or any(_GRADIENT_OP.search(op) for op in ops):
+        return ""
+    if not any(_UPDATE_OP.match(op) for op in ops):
+        return "computes no gradients"
+    if not find_backward_nodes(from_graph_def(graph_def)):
+        return "computes no gradients"
+    return ""
+
+
+def compiled_functions(graph_def: GraphDef) -> Iterator[str]:
+    """The functions that a graph has XLA compile, as their authors call them."""
+    for node in graph_def.node:
+        if node.op in _CALLS and _COMPILED in node.attr and node.attr[_COMPILED].b:
+            yield plain_name(node.attr["f"].func.name)
+
+
+def plain_name(traced: str) -> str:
+    """What the author called a function that TensorFlow calls `__inference_train_step_123`."""
+    match = _TRACED_NAME.fullmatch(traced)
+    return (match["name"] if match else "") or traced

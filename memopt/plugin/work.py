@@ -1,0 +1,119 @@
+"""The optimizer at work on one graph of TensorFlow's: one call, a budget, a last look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from memopt.cluster import VirtualCluster
+from memopt.costs.buffer_rules import Runtime
+from memopt.errors import BudgetError, InvalidGraphError
+from memopt.graph.graphdef import from_graph_def
+from memopt.graph.verify import verify_graph, verify_references
+from memopt.options import Budget
+from memopt.plugin import marks
+from memopt.plugin.records import RECORDS
+from memopt.sequencing.frames import verify_loops
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
+    from memopt.costs.properties import Properties
+    from memopt.item import GrapplerItem
+    from memopt.plugin.policy import Policy
+    from memopt.result import OptimizationReport, OptimizationResult
+
+
+@dataclass(frozen=True)
+class Work:
+    """A graph with what is to be done to it, and, once asked for, what came of it.
+
+    Attributes:
+        item: The graph and its use.
+        properties: The sizes of its tensors.
+        policy: What is to be done.
+    """
+
+    item: GrapplerItem
+    properties: Properties
+    policy: Policy
+
+    @cached_property
+    def result(self) -> OptimizationResult:
+        """The rewritten graph.
+
+        Where a budget cannot be kept, the graph that needs least; a warning says so once. Who sets
+        a budget is better off near it than with the step as it was.
+
+        Raises:
+            InvalidGraphError: The graph breaks a rule.
+        """
+        try:
+            return self._optimize(self.policy.budget)
+        except BudgetError as error:
+            RECORDS.say_once(
+                f"{error}. The step runs in that much: give it as the budget, or make the batch "
+                "or the model smaller",
+                error,
+            )
+            return self._optimize(error.lowest_bytes)
+
+    @property
+    def report(self) -> OptimizationReport:
+        """What was done."""
+        return self.result.report
+
+    @property
+    def budget_bytes(self) -> int:
+        """What was asked for; 0 if nothing was."""
+        if self.report.runtime is None or self.policy.budget is None:
+            return 0
+        before = self.report.runtime.before
+        budget = Budget.parse(self.policy.budget)
+        return budget.limit_bytes(before.held_bytes, before.step_peak_bytes)
+
+    def summary(self) -> str:
+        """What was done, or why nothing was."""
+        passes = self.report.passes
+        done = [f"{report.name}: {len(report.edits)} edits" for report in passes if report.edits]
+        failed = [f"failed: {report.failure}" for report in passes if report.failure]
+        return "; ".join((*done, *failed)) or "nothing was found to change"
+
+    def finished(self) -> GraphDef:
+        """The rewritten graph, marked as such, after a last look at all of it.
+
+        Raises:
+            InvalidGraphError: TensorFlow would refuse it: it breaks a rule, a node that is asked
+                for is missing, or one is on no device.
+        """
+        graph_def, item = self.result.graph_def, self.item
+        before = {node.name: node.device for node in item.graph_def.node}
+        marks.mark_added(graph_def, before.keys())
+        marks.mark_done(graph_def, (*item.fetch, *item.keep))
+        graph = from_graph_def(graph_def)
+        verify_graph(graph)
+        verify_references(graph, item.fetch, "fetch")
+        verify_references(graph, item.keep, "kept node")
+        verify_loops(graph)
+        if all(before.values()):
+            _verify_devices(graph_def)
+        return graph_def
+
+    def _optimize(self, budget: Budget | int | str | None) -> OptimizationResult:
+        optimizer = replace(self.policy.optimizer(budget), runtime=Runtime(onednn=runs_onednn()))
+        cluster = VirtualCluster.of(None) if optimizer.pipeline().repeated else None
+        return optimizer.optimize(cluster, self.item, self.properties)
+
+
+def runs_onednn() -> bool:
+    """Whether TensorFlow runs oneDNN's kernels here."""
+    from tensorflow.python.util import _pywrap_util_port
+
+    return bool(_pywrap_util_port.IsMklEnabled())
+
+
+def _verify_devices(graph_def: GraphDef) -> None:
+    for node in graph_def.node:
+        if not node.device:
+            raise InvalidGraphError(f"node {node.name!r} is on no device", node.name)

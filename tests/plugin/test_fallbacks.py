@@ -1,0 +1,36 @@
+"""Ways to be part of TensorFlow where the best one is closed."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from support.child import run_child
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOT_EXPORTED = "this TensorFlow does not export the function that registers plugins"
+
+
+def test_the_shim_is_loaded_as_a_plugin(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no compiler")
+    found = run_child("fallbacks", "function", "session", XDG_CACHE_HOME=str(tmp_path))
+    assert found["registered"] == {"CPU": "shim", "GPU": "shim"}
+    assert found["failures"] == {"symbol": NOT_EXPORTED}
+    assert found["same"] == {"function": True, "session": True}
+    assert found["outcomes"] == ["rewritten", "rewritten"]
+
+
+@pytest.mark.slow
+def test_functions_are_rewritten_when_they_are_traced(tmp_path: Path) -> None:
+    found = run_child(
+        "fallbacks", "function", "keras_fit", XDG_CACHE_HOME=str(tmp_path), CC="no-compiler"
+    )
+    assert found["registered"] == {"CPU": "transforms", "GPU": "transforms"}
+    assert found["failures"]["shim"] == "there is no C compiler (no-compiler)"
+    assert found["same"] == {"function": True, "keras_fit": True}
+    # Keras's step is traced as a function and as part of those around it.
+    assert set(found["outcomes"]) == {"rewritten"}

@@ -1,0 +1,28 @@
+"""Training steps of all kinds, rewritten inside TensorFlow: done, and the same to the last bit."""
+
+from __future__ import annotations
+
+import pytest
+from support.child import run_child
+from support.programs.steps import KINDS
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "level=ordered",
+        pytest.param("level=recomputation_heuristics", marks=pytest.mark.slow),
+        pytest.param("budget=50%", marks=pytest.mark.slow),
+    ],
+)
+def test_results_are_the_same_to_the_last_bit(options: str) -> None:
+    """One process trains them all: to start TensorFlow takes longer than to train."""
+    found = run_child("kinds", options)
+    assert found.keys() == KINDS.keys()
+    for kind, trained in found.items():
+        assert trained["with"] == trained["without"], kind
+        records = trained["records"]
+        assert [record["error"] for record in records if record["error"]] == [], kind
+        rewritten = [record["kind"] for record in records if record["outcome"] == "rewritten"]
+        if options == "level=ordered":
+            assert rewritten == ["session" if kind == "session" else "function"], kind

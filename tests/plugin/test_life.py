@@ -1,0 +1,51 @@
+"""memopt inside TensorFlow under real conditions: memory measured, threads, forks, the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.child import run_child
+
+
+def train(options: str) -> Any:
+    return run_child("memory", options, TF_CPU_ALLOCATOR_USE_BFC="1")
+
+
+def test_a_keras_fit_needs_less_memory_with_the_same_results() -> None:
+    without, default = train(""), train("{}")
+    assert default["weights"] == without["weights"]
+    assert default["loss"] == without["loss"]
+    assert default["step_peak_bytes"] < 0.85 * without["step_peak_bytes"]
+
+
+@pytest.mark.slow
+def test_a_keras_fit_keeps_to_a_budget_with_the_same_results() -> None:
+    without, budget = train(""), train('{"budget": "50%"}')
+    assert budget["weights"] == without["weights"]
+    assert budget["loss"] == without["loss"]
+    assert budget["step_peak_bytes"] < 0.6 * without["step_peak_bytes"]
+    ((_, peak_bytes, budget_bytes),) = budget["records"]
+    assert peak_bytes <= budget_bytes
+
+
+def test_copies_are_not_merged_again() -> None:
+    found = run_child("copies")
+    assert found["as made"] == found["marked"] > found["unmarked"]
+
+
+def test_a_process_forks_and_ends_as_it_would_without() -> None:
+    assert run_child("lives") == {"light": True, "child": 0, "here": ["rewritten"]}
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    found = run_child("stress", "1", "function", "not_inlined")
+    assert found["wrong"] == found["failed"] == []
+    assert found["rewritten"] >= 8
+
+
+@pytest.mark.slow
+def test_threads_do_not_disturb_each_other_for_minutes() -> None:
+    kinds = ("function", "nested", "while_loop", "recurrent", "not_inlined", "session")
+    found = run_child("stress", "240", *kinds)
+    assert found["wrong"] == found["failed"] == []

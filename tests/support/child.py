@@ -1,0 +1,48 @@
+"""A program of `support.programs` in a process of its own: memopt is registered once in each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def child_environment(**more: str) -> dict[str, str]:
+    """This process's environment, with this memopt, these tests and a quiet TensorFlow."""
+    environment = {key: value for key, value in os.environ.items() if key != "MEMOPT_FLAGS"}
+    paths = [str(ROOT), str(ROOT / "tests"), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    environment |= {
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "ABSL_MIN_LOG_LEVEL": "3",
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+        "CUDA_VISIBLE_DEVICES": "-1",
+    }
+    return environment | more
+
+
+def run_child(program: str, *arguments: str, **environment: str) -> dict[str, Any]:
+    """What a function of `support.programs` returns, called in a fresh process."""
+    code = (
+        "import json, sys\n"
+        f"from support.programs.{program} import main\n"
+        "result = main(*sys.argv[1:])\n"
+        "print('RESULT' + json.dumps(result))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env=child_environment(**environment),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, f"{program} ended with {done.returncode}:\n{done.stderr[-6000:]}"
+    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))
+    result: dict[str, Any] = json.loads(line.removeprefix("RESULT"))
+    return result
