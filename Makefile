@@ -5,7 +5,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
 
-.PHONY: help setup lint types test test-slow demo benchmark clean
+# Older releases of TensorFlow, of which the oldest has no wheels for Python 3.13, and the part of
+# the tests that runs on each: what touches TensorFlow's internals, budgets, whole small steps.
+VERSIONS := 2.18 2.20
+VERSION_PYTHON ?= $(firstword $(foreach version,3.11 3.12,$(shell command -v python$(version))) python3)
+VERSION_TESTS := $(wildcard tests/plugin) tests/runtime tests/models tests/test_budget.py \
+	tests/test_cli_budget.py tests/test_entry.py tests/test_io.py tests/test_levels_parity.py \
+	tests/test_readme.py tests/graph/test_functiondef.py tests/graph/test_graphdef.py \
+	tests/costs/test_buffers.py tests/costs/test_inference.py tests/costs/test_estimator_parity.py \
+	tests/sequencing/test_enforcement.py tests/passes/test_pass_contract.py \
+	$(wildcard tests/passes/*_meaning.py)
+LARGE_MODELS := resnet50 or mobilenetv2 or densenet121 or vgg16
+
+.PHONY: help setup lint types test test-slow test-versions demo benchmark clean \
+	$(VERSIONS:%=test-tensorflow-%)
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -31,6 +44,17 @@ test: lint types  ## lint, types and the test suite
 test-slow: $(SETUP)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
+test-versions: $(VERSIONS:%=test-tensorflow-%)  ## part of the tests on older releases of TensorFlow
+
+$(VERSIONS:%=test-tensorflow-%): test-tensorflow-%: .venv-tf%/.installed
+	.venv-tf$*/bin/python -m pytest -m 'not slow' -k 'not ($(LARGE_MODELS))' -n 2 $(VERSION_TESTS)
+
+$(VERSIONS:%=.venv-tf%/.installed): .venv-tf%/.installed: pyproject.toml
+	test -x .venv-tf$*/bin/python || $(VERSION_PYTHON) -m venv .venv-tf$*
+	.venv-tf$*/bin/python -m pip install --quiet --upgrade pip
+	.venv-tf$*/bin/python -m pip install -qq --editable '.[dev]' 'tensorflow==$*.*'
+	touch $@
+
 demo: $(SETUP)  ## real ResNet50 training that runs out of memory, and runs to the end rewritten
 	$(BIN)/memopt demo
 
@@ -47,4 +71,4 @@ benchmark: $(SETUP)  ## the tables of the README
 	$(BIN)/python benchmarks/planning_speed.py
 
 clean:  ## remove the environment and all caches
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VERSIONS:%=.venv-tf%) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -221,8 +221,9 @@ def optimize(
     with _usage("--level"):
         MemoryOptimizer(level_of(flags), budget=flags.budget)
     with _usage("--pass"):
-        MemoryOptimizer(level_of(flags), pass_options=pass_options, budget=flags.budget)
+        optimizer = MemoryOptimizer(level_of(flags), pass_options=pass_options, budget=flags.budget)
     _start_tensorflow()
+    machine = _listed(devices) if optimizer.pipeline().repeated else devices
     with _working(f"reading {graph}"):
         file = read_graph(graph)
     fetches, feeds = fetch or None, feed or None
@@ -230,7 +231,7 @@ def optimize(
         result = optimize_graph(
             file.message,
             level=level,
-            devices=devices,
+            devices=machine,
             costs=costs,
             pass_options=pass_options,
             target_scope=target_scope,
@@ -358,10 +359,11 @@ def analyze(
     from memopt.report import memory
 
     _start_tensorflow()
+    machine = _listed(devices)
     with _working(f"simulating {graph}"):
         analysis = analyze_graph(
             graph,
-            devices=devices,
+            devices=machine,
             costs=costs,
             scheduler=SchedulerOptions(
                 ready_nodes=ready_nodes, transfer_times=transfer_times, host_memory=True
@@ -435,12 +437,26 @@ def run(is_module: bool, program: str, arguments: tuple[str, ...]) -> None:
 
 
 def _start_tensorflow() -> None:
-    """Import TensorFlow without its start-up messages, which no log level keeps back."""
+    with _silence():
+        import_module("tensorflow")
+
+
+def _listed(devices: VirtualCluster | None) -> VirtualCluster:
+    """The devices that were named, or those that TensorFlow finds here when it has started."""
+    if devices is not None:
+        return devices
+    with _silence():
+        return VirtualCluster.of_this_machine()
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Do without TensorFlow's messages at its start, which no log level keeps back before 2.21."""
     with tempfile.TemporaryFile() as messages:
         standard_error = os.dup(_STANDARD_ERROR)
         os.dup2(messages.fileno(), _STANDARD_ERROR)
         try:
-            import_module("tensorflow")
+            yield
         finally:
             os.dup2(standard_error, _STANDARD_ERROR)
             os.close(standard_error)

@@ -24,6 +24,8 @@ _KINDS: dict[str, Literal["allocate", "free"]] = {
 }
 _COPY = "DeepCopy"
 """The operation that puts values into the allocator's memory; it knows no better name for them."""
+_UNKNOWN = "(null)"
+"""What TensorFlow 2.18 writes for a fact that it does not know; later releases write nothing."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def _facts(event: XEvent, names: dict[int, str]) -> dict[str, Any]:
             continue
         value = getattr(stat, field)
         found[names[stat.metadata_id]] = names[value] if field == "ref_value" else value
-    return found
+    return {name: value for name, value in found.items() if value != _UNKNOWN}
 
 
 def _allocation_event(
