@@ -29,6 +29,14 @@ def test_a_keras_fit_keeps_to_a_budget_with_the_same_results() -> None:
     assert peak_bytes <= budget_bytes
 
 
+def test_a_keras_fit_that_runs_out_of_memory_runs_to_its_end_within_a_budget() -> None:
+    limit = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "48"}
+    assert run_child("limit", "", **limit)["is_out_of_memory"]
+    unlimited = run_child("limit", "")
+    assert run_child("limit", '{"budget": "36MiB"}', **limit) == unlimited
+    assert not unlimited["is_out_of_memory"]
+
+
 def test_copies_are_not_merged_again() -> None:
     found = run_child("copies")
     assert found["as made"] == found["marked"] > found["unmarked"]

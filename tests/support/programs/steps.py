@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
 
     import keras
 
@@ -18,19 +20,19 @@ _WIDTH = 16
 _LAYERS = 6
 
 
-def _digest(arrays: Iterable[Any]) -> str:
+def digest(arrays: Iterable[Any]) -> str:
     """The same for the same bits."""
     content = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
     return hashlib.sha256(content).hexdigest()
 
 
-def _data() -> tuple[Any, Any]:
+def make_data() -> tuple[Any, Any]:
     generator = np.random.default_rng(0)
     samples = generator.standard_normal((32, _WIDTH), dtype=np.float32)
     return samples, generator.integers(4, size=32, dtype=np.int32)
 
 
-class _Net:
+class Net:
     """Dense layers with their gradients, on plain variables."""
 
     def __init__(self) -> None:
@@ -65,15 +67,15 @@ class _Net:
 
     def outcome(self, step: Callable[..., Any], count: int = 3) -> str:
         """Train and tell what came of it."""
-        losses = [step(*_data()).numpy() for _ in range(count)]
-        return _digest([*losses, *(weight.numpy() for weight in self.weights)])
+        losses = [step(*make_data()).numpy() for _ in range(count)]
+        return digest([*losses, *(weight.numpy() for weight in self.weights)])
 
 
 def function() -> str:
     """A tf.function."""
     import tensorflow as tf
 
-    net = _Net()
+    net = Net()
     return net.outcome(tf.function(net.train))
 
 
@@ -81,7 +83,7 @@ def nested() -> str:
     """A tf.function that calls others."""
     import tensorflow as tf
 
-    net = _Net()
+    net = Net()
     inner = tf.function(net.train)
     return net.outcome(tf.function(lambda samples, labels: inner(samples, labels) * 1.0))
 
@@ -90,7 +92,7 @@ def while_loop() -> str:
     """Several steps in a loop, in a function."""
     import tensorflow as tf
 
-    net = _Net()
+    net = Net()
 
     def many(samples: Any, labels: Any) -> Any:
         value = tf.constant(0.0)
@@ -105,7 +107,7 @@ def recurrent() -> str:
     """Gradients through a loop."""
     import tensorflow as tf
 
-    net = _Net()
+    net = Net()
 
     def step(samples: Any, labels: Any) -> Any:
         with tf.GradientTape() as tape:
@@ -125,7 +127,7 @@ def condition() -> str:
     """A step in one of two branches."""
     import tensorflow as tf
 
-    net = _Net()
+    net = Net()
 
     def step(samples: Any, labels: Any) -> Any:
         if tf.reduce_sum(samples) > 1e9:
@@ -141,7 +143,7 @@ def not_inlined() -> str:
     """A function that TensorFlow compiles by itself, on a thread of its own."""
     import tensorflow as tf
 
-    net = _Net()
+    net = Net()
     inner = tf.function(net.train, experimental_attributes={"_noinline": True})
     return net.outcome(tf.function(lambda samples, labels: inner(samples, labels) * 1.0))
 
@@ -150,8 +152,8 @@ def saved_model() -> str:
     """A model that was saved and loaded."""
     import tensorflow as tf
 
-    net = _Net()
-    samples, labels = _data()
+    net = Net()
+    samples, labels = make_data()
     module = tf.Module()
     module.weights = net.weights
     module.train = tf.function(net.train)
@@ -169,7 +171,7 @@ def session() -> str:
     """A session of TensorFlow 1."""
     import tensorflow as tf
 
-    samples, labels = _data()
+    samples, labels = make_data()
     with tf.Graph().as_default():
         v1 = tf.compat.v1
         fed = v1.placeholder(tf.float32, samples.shape), v1.placeholder(tf.int32, labels.shape)
@@ -193,33 +195,39 @@ def session() -> str:
             running.run(v1.global_variables_initializer())
             feed = dict(zip(fed, (samples, labels), strict=True))
             losses = [running.run([loss, train], feed)[0] for _ in range(3)]
-            return _digest([*losses, *running.run(weights)])
+            return digest([*losses, *running.run(weights)])
 
 
-def make_keras(*, steps_per_execution: int = 1) -> keras.Model:
-    """A small Keras model, the same each time."""
+def make_keras(
+    *,
+    steps_per_execution: int = 1,
+    optimizer: Any = "adam",
+    scope: AbstractContextManager[Any] | None = None,
+) -> keras.Model:
+    """A small Keras model, the same each time, made inside a scope."""
     import keras
 
     keras.backend.clear_session()
     keras.utils.set_random_seed(3)
-    layers: list[Any] = [keras.Input((_WIDTH,))]
-    for _ in range(4):
-        layers += [keras.layers.Dense(_WIDTH, activation="relu"), keras.layers.Dropout(0.1)]
-    model = keras.Sequential([*layers, keras.layers.Dense(4)])
-    model.compile(
-        "adam",
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        steps_per_execution=steps_per_execution,
-        jit_compile=False,
-    )
+    with scope or nullcontext():
+        layers: list[Any] = [keras.Input((_WIDTH,))]
+        for _ in range(4):
+            layers += [keras.layers.Dense(_WIDTH, activation="relu"), keras.layers.Dropout(0.1)]
+        model = keras.Sequential([*layers, keras.layers.Dense(4)])
+        model.compile(
+            optimizer,
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            steps_per_execution=steps_per_execution,
+            jit_compile=False,
+        )
     return model
 
 
 def keras_fit() -> str:
     """Keras's training loop."""
     model = make_keras()
-    history = model.fit(*_data(), batch_size=8, epochs=2, verbose=0)
-    return _digest([history.history["loss"], *model.get_weights()])
+    history = model.fit(*make_data(), batch_size=8, epochs=2, verbose=0)
+    return digest([history.history["loss"], *model.get_weights()])
 
 
 def keras_recurrent() -> str:
@@ -234,21 +242,21 @@ def keras_recurrent() -> str:
     model.compile("sgd", loss, jit_compile=False)
     samples = np.random.default_rng(0).standard_normal((16, 10, 8), dtype=np.float32)
     history = model.fit(samples, np.zeros(16, np.int32), batch_size=8, epochs=2, verbose=0)
-    return _digest([history.history["loss"], *model.get_weights()])
+    return digest([history.history["loss"], *model.get_weights()])
 
 
 def keras_many_steps() -> str:
     """Keras with several steps in one call: a loop around the step."""
     model = make_keras(steps_per_execution=2)
-    history = model.fit(*_data(), batch_size=8, epochs=2, verbose=0)
-    return _digest([history.history["loss"], *model.get_weights()])
+    history = model.fit(*make_data(), batch_size=8, epochs=2, verbose=0)
+    return digest([history.history["loss"], *model.get_weights()])
 
 
 def keras_batch() -> str:
     """Keras, batch by batch."""
     model = make_keras()
-    losses = [float(model.train_on_batch(*_data())) for _ in range(3)]
-    return _digest([losses, *model.get_weights()])
+    losses = [float(model.train_on_batch(*make_data())) for _ in range(3)]
+    return digest([losses, *model.get_weights()])
 
 
 KINDS: dict[str, Callable[[], str]] = {

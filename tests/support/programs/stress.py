@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import memopt
-from support.programs.steps import KINDS, _data, _Net
+from support.programs.steps import KINDS, Net, make_data
 
 THREADS = 8
 
@@ -34,8 +34,8 @@ def main(seconds: str, *kinds: str) -> dict[str, Any]:
                 data = tf.data.Dataset.range(20).map(lambda value: value * 2).batch(4)
                 if sum(int(tf.reduce_sum(batch)) for batch in data) != 380:
                     wrong.append("tf.data: another result")
-                eager = _Net()
-                eager.train(*_data())
+                eager = Net()
+                eager.train(*make_data())
             except Exception as error:  # noqa: BLE001 - all threads are to be heard
                 wrong.append(f"{name}: {type(error).__name__}: {error}")
             count[number] += 1

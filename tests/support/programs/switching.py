@@ -16,7 +16,7 @@ from unittest import mock
 
 import memopt
 from memopt.plugin import records, rewriting
-from support.programs.steps import KINDS, _data, _Net, session
+from support.programs.steps import KINDS, Net, make_data, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,9 +40,9 @@ def new_step(**keywords: Any) -> Callable[[], Any]:
     """A training step that was not traced before."""
     import tensorflow as tf
 
-    net = _Net()
+    net = Net()
     step = tf.function(net.train, **keywords)
-    return lambda: step(*_data()).numpy()
+    return lambda: step(*make_data()).numpy()
 
 
 @case
@@ -111,14 +111,14 @@ def functions_ask_for_themselves() -> Any:
     from memopt.plugin.policy import UNSET, set_policy
 
     def decorated(**options: Any) -> Callable[[], Any]:
-        net = _Net()
+        net = Net()
         step = memopt.optimize_function(**options)(tf.function(net.train))
-        return lambda: step(*_data())
+        return lambda: step(*make_data())
 
     def below() -> Callable[[], Any]:
-        net = _Net()
+        net = Net()
         step = tf.function(memopt.optimize_function(net.train))
-        return lambda: step(*_data())
+        return lambda: step(*make_data())
 
     set_policy(UNSET)
     found = [outcomes(decorated()), outcomes(below()), outcomes(new_step())]
@@ -179,11 +179,11 @@ def interrupted() -> Any:
     """The user's Ctrl-C still stops the program, and the function is as good as before."""
     import tensorflow as tf
 
-    net = _Net()
+    net = Net()
 
     def gradient() -> Any:
         with tf.GradientTape() as tape:
-            value = net.loss(*_data())
+            value = net.loss(*make_data())
         return tape.gradient(value, net.weights)[0]
 
     without = tf.function(gradient)().numpy()

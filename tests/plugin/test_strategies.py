@@ -1,0 +1,18 @@
+"""Ways to train that are set up before TensorFlow starts: done, and the same to the last bit."""
+
+from __future__ import annotations
+
+import pytest
+from support.child import run_child
+from support.programs.strategies import WAYS
+
+
+@pytest.mark.parametrize("names", [tuple(WAYS)])
+def test_results_are_the_same_to_the_last_bit(names: tuple[str, ...]) -> None:
+    found = run_child("strategies", *names)
+    for name, trained in found.items():
+        assert trained["with"] == trained["without"], name
+        records = trained["records"]
+        assert [record["error"] for record in records if record["error"]] == [], name
+        rewritten = [record["kind"] for record in records if record["outcome"] == "rewritten"]
+        assert rewritten == ([] if name == "eager" else ["function"]), name
