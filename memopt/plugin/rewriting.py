@@ -14,8 +14,9 @@ from memopt.plugin.native_item import is_function, item_of, read_names, read_sha
 from memopt.plugin.policy import Policy, Unset, current_policy
 from memopt.plugin.records import RECORDS, GraphRecord, fingerprint, write_report
 from memopt.plugin.scopes import asked_for
-from memopt.plugin.screening import compiled_functions, why_not
+from memopt.plugin.screening import why_not
 from memopt.plugin.work import Work
+from memopt.plugin.xla import warn_of_compiled
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -91,7 +92,7 @@ class _Call:
         graph_def = self._graph_def = parse(data)
         if marks.is_done(graph_def):
             return None
-        _warn_of_compiled(graph_def)
+        warn_of_compiled(graph_def)
         try:
             config = config_of_functions() if is_function(graph_def) else config_of_session()
             policy = self._choose(graph_def, config)
@@ -188,14 +189,6 @@ class _Call:
             nodes=len(graph_def.node),
             nodes_after=len(graph_def.node),
             milliseconds=milliseconds,
-        )
-
-
-def _warn_of_compiled(graph_def: GraphDef) -> None:
-    for name in compiled_functions(graph_def):
-        RECORDS.say_once(
-            f"XLA compiles {name!r}, so nothing can rewrite it and it runs as it is; use "
-            "jit_compile=False to have it rewritten (in Keras, model.compile(jit_compile=False))"
         )
 
 

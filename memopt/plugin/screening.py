@@ -10,8 +10,6 @@ from memopt.graph.graphdef import from_graph_def
 from memopt.plugin.policy import TRAINING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
     from memopt.plugin.policy import Policy
@@ -22,10 +20,6 @@ _UPDATE_OP = re.compile(
     r"Assign|(?:Resource)?(?:Sparse)?Apply|ResourceScatter|Scatter(?:Update|Add|Sub|Nd)"
 )
 _DATASET_OP = re.compile(r"Dataset(?:V[0-9]+)?$")
-
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-_COMPILED = "_XlaMustCompile"
-_TRACED_NAME = re.compile(r"(?:__(?:inference|forward|backward))?_*(?P<name>.*?)(?:_[0-9]+)?")
 
 
 def why_not(graph_def: GraphDef, policy: Policy) -> str:
@@ -49,16 +43,3 @@ def why_not(graph_def: GraphDef, policy: Policy) -> str:
     if not find_backward_nodes(from_graph_def(graph_def)):
         return "computes no gradients"
     return ""
-
-
-def compiled_functions(graph_def: GraphDef) -> Iterator[str]:
-    """The functions that a graph has XLA compile, as their authors call them."""
-    for node in graph_def.node:
-        if node.op in _CALLS and _COMPILED in node.attr and node.attr[_COMPILED].b:
-            yield plain_name(node.attr["f"].func.name)
-
-
-def plain_name(traced: str) -> str:
-    """What the author called a function that TensorFlow calls `__inference_train_step_123`."""
-    match = _TRACED_NAME.fullmatch(traced)
-    return (match["name"] if match else "") or traced

@@ -24,6 +24,7 @@ from memopt.plugin.process import Process
 from memopt.plugin.records import RECORDS
 from memopt.plugin.rewriting import rewrite
 from memopt.plugin.scopes import mark_function, scope_text
+from memopt.plugin.xla import watch_traced_functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -176,6 +177,7 @@ def install() -> Process:
     register()
     process = Process()
     note_session_configs(process)
+    watch_traced_functions(process)
     process.rewrite = rewrite
     process.rewrite_function = rewrite_function
     _let_go_at_exit()

@@ -19,7 +19,8 @@ from memopt.plugin.policy import Policy
 from memopt.plugin.records import GraphRecord, Records, fingerprint
 from memopt.plugin.run import summary
 from memopt.plugin.scopes import asked_for
-from memopt.plugin.screening import compiled_functions, plain_name, why_not
+from memopt.plugin.screening import why_not
+from memopt.plugin.xla import compiled_functions, plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

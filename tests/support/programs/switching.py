@@ -263,6 +263,9 @@ def xla() -> Any:
         traced = tf.function(outer)
         traced(tf.ones(3))
         traced(tf.ones(4))
+        net = Net()
+        for compiled in (net.train, net.loss):
+            tf.function(compiled, jit_compile=True)(*make_data())
     return logged.messages
 
 
