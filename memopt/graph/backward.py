@@ -197,10 +197,7 @@ def _influences(variables: _Variables, leads_to: list[int]) -> dict[int, int]:
 
 def _weights(influences: dict[int, int]) -> int:
     """The variables that are tied to two others which are tied to each other."""
-    influenced_by: dict[int, int] = {}
-    for bit, influenced in influences.items():
-        for other in _bits(influenced):
-            influenced_by[other] = influenced_by.get(other, 0) | bit
+    influenced_by = _transposed(influences)
     partners = {
         bit: influenced & influenced_by.get(bit, 0) & ~bit for bit, influenced in influences.items()
     }
@@ -211,11 +208,22 @@ def _weights(influences: dict[int, int]) -> int:
     return weights
 
 
-def _bits(mask: int) -> list[int]:
+def _transposed(influences: dict[int, int]) -> dict[int, int]:
+    """For each variable those that influence it."""
+    # All weights influence the same variables, through the loss, so there are few different sets.
+    sources: dict[int, int] = {}
+    for bit, influenced in influences.items():
+        sources[influenced] = sources.get(influenced, 0) | bit
+    influenced_by: dict[int, int] = {}
+    for influenced, bits in sources.items():
+        for other in _bits(influenced):
+            influenced_by[other] = influenced_by.get(other, 0) | bits
+    return influenced_by
+
+
+def _bits(mask: int) -> Iterator[int]:
     """The single bits of a mask, lowest first."""
-    bits: list[int] = []
     while mask:
         lowest = mask & -mask
-        bits.append(lowest)
+        yield lowest
         mask ^= lowest
-    return bits
