@@ -24,25 +24,20 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what a module's own `is_slow` says of its parameters; skip what is too new."""
+    """Mark as slow what a module's own `is_slow` says of; skip what a release cannot."""
     for item in items:
-        for mark in item.iter_markers("since_tensorflow"):
-            _skip_before(item, *mark.args)
+        for mark in item.iter_markers("not_on_tensorflow"):
+            _skip_on(item, *mark.args)
         is_slow = getattr(getattr(item, "module", None), "is_slow", None)
         call = getattr(item, "callspec", None)
         if is_slow is not None and call is not None and is_slow(**call.params):
             item.add_marker(pytest.mark.slow)
 
 
-def _skip_before(item: pytest.Item, release: str, reason: str) -> None:
-    """Skip a test on releases of TensorFlow that are older."""
-    if _release_number(metadata.version("tensorflow")) < _release_number(release):
-        item.add_marker(pytest.mark.skip(reason=f"before TensorFlow {release} {reason}"))
-
-
-def _release_number(version: str) -> tuple[int, ...]:
-    """Major and minor."""
-    return tuple(int(part) for part in version.split(".")[:2])
+def _skip_on(item: pytest.Item, release: str, reason: str) -> None:
+    """Skip a test on one release of TensorFlow, such as "2.18"."""
+    if metadata.version("tensorflow").startswith(f"{release}."):
+        item.add_marker(pytest.mark.skip(reason=f"in TensorFlow {release} {reason}"))
 
 
 @pytest.fixture(scope="session")
