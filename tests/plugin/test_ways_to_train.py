@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from support.child import run_child
-from support.programs.strategies import WAYS
+from support.programs.ways import WAYS
 
 
 @pytest.mark.parametrize("names", [tuple(WAYS)])
 def test_results_are_the_same_to_the_last_bit(names: tuple[str, ...]) -> None:
-    found = run_child("strategies", *names)
+    found = run_child("ways", *names)
     for name, trained in found.items():
         assert trained["with"] == trained["without"], name
         records = trained["records"]
