@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from memopt.plugin.process import Process
 
 _of_session: ContextVar[ConfigProto | None] = ContextVar("memopt_session", default=None)
-_TAG = "memopt"
+_FIRST_TAG = 1 << 20
+"""Larger than what anybody would set `placement_period` to."""
 
 
 def config_of_session() -> ConfigProto | None:
@@ -64,9 +65,10 @@ def tag_functions(number: int, *, disable_fusions: bool) -> Any:
     """Have functions run under a configuration of its own, so that they are optimized anew.
 
     The configuration is part of what TensorFlow knows a function that it has optimized by. What is
-    added to it has no effect on functions: the name and the version of a session's model. Plugins
-    are switched on, and the remapper off if that is asked for. It is so for this thread, and for
-    others as soon as they run their first function or change an option.
+    added to it has no effect, on functions or on sessions, which get it too: how often nodes are
+    placed anew, which TensorFlow has not done since it is public. Plugins are switched on, and the
+    remapper off if that is asked for. It is so for this thread, and for others as soon as they run
+    their first function or change an option.
 
     Returns:
         What `untag_functions` takes to undo it.
@@ -79,8 +81,7 @@ def tag_functions(number: int, *, disable_fusions: bool) -> Any:
     config = config_pb2.ConfigProto()
     if known._config is not None:  # noqa: SLF001
         config.CopyFrom(known._config)  # noqa: SLF001
-    config.experimental.session_metadata.name = _TAG
-    config.experimental.session_metadata.version = number
+    config.placement_period = _FIRST_TAG + number
     known._config = config  # noqa: SLF001
     options = {"use_plugin_optimizers": True}
     if disable_fusions:

@@ -52,6 +52,7 @@ EXPECTED = {
         [["unchanged"], "recomputation_heuristics"],
         [["rewritten"], "ordered"],
     ],
+    "sessions_beside_each_other": [4.0, 4.0],
     "one_turn_of_grappler": [[True], ["rewritten"]],
     "reloaded": ["rewritten"],
     "second_copy": [True, ["rewritten"], BY_SYMBOL],

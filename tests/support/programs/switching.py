@@ -249,6 +249,17 @@ def a_report_that_cannot_be_written() -> Any:
 
 
 @case
+def sessions_beside_each_other() -> Any:
+    """Those that are made without a configuration get that of functions."""
+    import tensorflow as tf
+
+    with memopt.enabled(), tf.Graph().as_default():
+        doubled = tf.constant(2.0) * 2.0
+        with tf.compat.v1.Session() as one, tf.compat.v1.Session() as other:
+            return [float(one.run(doubled)), float(other.run(doubled))]
+
+
+@case
 def xla() -> Any:
     import tensorflow as tf
 
