@@ -433,7 +433,7 @@ def run(is_module: bool, program: str, arguments: tuple[str, ...]) -> None:
     Policy.from_flags(Flags.from_environment())
     if not is_module and not Path(program).is_file():
         raise FileError(f"{program}: there is no such file")
-    main.program = partial(run_module if is_module else run_script, program, arguments, {})
+    main.program = partial(run_module if is_module else run_script, program, arguments)
 
 
 def _start_tensorflow() -> None:

@@ -241,12 +241,3 @@ class Given:
     def nodes(self, function: str) -> NodeProperties:
         """See `Inference`."""
         return {} if function else self._nodes
-
-
-class NothingKnown:
-    """Of a graph that nobody may look at."""
-
-    def nodes(self, function: str) -> NodeProperties:
-        """See `Inference`."""
-        del function
-        return {}

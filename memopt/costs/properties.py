@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.costs.grappler_inference import GrapplerInference
-from memopt.costs.inference import FullInference, Given, NothingKnown
+from memopt.costs.inference import FullInference, Given
 from memopt.errors import InvalidGraphError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Properties:
     @classmethod
     def unknown(cls) -> Properties:
         """Properties of a graph of which nothing is known."""
-        return cls(NothingKnown())
+        return cls(Given({}))
 
     @classmethod
     def given(cls, nodes: NodeProperties) -> Properties:

@@ -26,7 +26,7 @@ _MEBIBYTE = 1 << 20
 _TENSORFLOW = "tensorflow"
 
 
-def run_script(path: str, arguments: Sequence[str], options: dict[str, Any]) -> None:
+def run_script(path: str, arguments: Sequence[str]) -> None:
     """Run a Python file as `python FILE ARGUMENTS` does, with memopt switched on.
 
     The file may set environment variables for TensorFlow, as it could without memopt: TensorFlow is
@@ -35,7 +35,6 @@ def run_script(path: str, arguments: Sequence[str], options: dict[str, Any]) -> 
     Args:
         path: The file.
         arguments: What the file finds in `sys.argv`.
-        options: The options of `memopt.enable`.
 
     Raises:
         FileError: The file cannot be read.
@@ -46,7 +45,7 @@ def run_script(path: str, arguments: Sequence[str], options: dict[str, Any]) -> 
         code = compile(Path(path).read_bytes(), file, "exec")
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror}") from error
-    _switch_on_with_tensorflow(options)
+    _switch_on_with_tensorflow()
     main = ModuleType("__main__")
     main.__dict__.update(
         __builtins__=builtins,
@@ -61,18 +60,17 @@ def run_script(path: str, arguments: Sequence[str], options: dict[str, Any]) -> 
     exec(code, main.__dict__)  # noqa: S102 - to run the user's own program is what this is for
 
 
-def run_module(name: str, arguments: Sequence[str], options: dict[str, Any]) -> None:
+def run_module(name: str, arguments: Sequence[str]) -> None:
     """Run a module as `python -m MODULE ARGUMENTS` does, with memopt switched on.
 
     Args:
         name: The module.
         arguments: What it finds in `sys.argv`.
-        options: The options of `memopt.enable`.
 
     Raises:
         BaseException: Whatever the program raises; ImportError if there is no such module.
     """
-    _switch_on_with_tensorflow(options)
+    _switch_on_with_tensorflow()
     sys.argv = [name, *arguments]
     sys.path[0] = str(Path.cwd())
     runpy.run_module(name, run_name="__main__", alter_sys=True)
@@ -100,15 +98,12 @@ def summary(records: Sequence[GraphRecord]) -> list[str]:
     return lines
 
 
-def _switch_on_with_tensorflow(options: dict[str, Any]) -> None:
-    def switch_on() -> None:
-        enable(**options)
-
+def _switch_on_with_tensorflow() -> None:
     atexit.register(_print_summary)
     if _TENSORFLOW in sys.modules:
-        switch_on()
+        enable()
     else:
-        sys.meta_path.insert(0, _Finder(switch_on))
+        sys.meta_path.insert(0, _Finder(enable))
 
 
 def _print_summary() -> None:
@@ -118,7 +113,7 @@ def _print_summary() -> None:
 class _Finder(MetaPathFinder):
     """Finds TensorFlow as everybody does, and calls a function when it has been imported."""
 
-    def __init__(self, then: Callable[[], None]) -> None:
+    def __init__(self, then: Callable[[], object]) -> None:
         self._then = then
 
     def find_spec(
@@ -138,7 +133,7 @@ class _Finder(MetaPathFinder):
 class _Loader(Loader):
     """A module's own loader, and a function afterwards."""
 
-    def __init__(self, loader: Loader, then: Callable[[], None]) -> None:
+    def __init__(self, loader: Loader, then: Callable[[], object]) -> None:
         self._loader = loader
         self._then = then
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from support.child import run_child
+from support.child import needs_compiler, run_child
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,9 +13,8 @@ if TYPE_CHECKING:
 NOT_EXPORTED = "this TensorFlow does not export the function that registers plugins"
 
 
+@needs_compiler
 def test_the_shim_is_loaded_as_a_plugin(tmp_path: Path) -> None:
-    if shutil.which("cc") is None:
-        pytest.skip("there is no compiler")
     found = run_child("fallbacks", "function", "session", XDG_CACHE_HOME=str(tmp_path))
     assert found["registered"] == {"CPU": "shim", "GPU": "shim"}
     assert found["failures"] == {"symbol": NOT_EXPORTED}

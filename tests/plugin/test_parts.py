@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.child import needs_compiler
 
 from memopt.errors import MemoptError, OptionsError, PluginError
 from memopt.flags import Flags
@@ -189,9 +190,8 @@ def _wait_for_ever() -> None:
         pass
 
 
+@needs_compiler
 def test_the_shim_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if shutil.which("cc") is None:
-        pytest.skip("there is no compiler")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     path = shim.compile_shim("CPU")
@@ -204,10 +204,9 @@ def test_the_shim_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         shim.compile_shim("GPU")
 
 
+@needs_compiler
 def test_another_plugin_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shim itself is such a plugin, where TensorFlow would find it."""
-    if shutil.which("cc") is None:
-        pytest.skip("there is no compiler")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "tensorflow-plugins"
     folder.mkdir()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
+
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no compiler")
 
 
 def child_environment(**more: str) -> dict[str, str]:

@@ -223,11 +223,16 @@ def make_keras(
     return model
 
 
+def fit(model: keras.Model, *data: Any, **options: Any) -> str:
+    """Train and tell what came of it."""
+    history = model.fit(*data, verbose=0, **options)
+    return digest([history.history["loss"], *model.get_weights()])
+
+
 def keras_fit() -> str:
     """Keras's training loop."""
     model = make_keras()
-    history = model.fit(*make_data(), batch_size=8, epochs=2, verbose=0)
-    return digest([history.history["loss"], *model.get_weights()])
+    return fit(model, *make_data(), batch_size=8, epochs=2)
 
 
 def keras_recurrent() -> str:
@@ -241,15 +246,13 @@ def keras_recurrent() -> str:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("sgd", loss, jit_compile=False)
     samples = np.random.default_rng(0).standard_normal((16, 10, 8), dtype=np.float32)
-    history = model.fit(samples, np.zeros(16, np.int32), batch_size=8, epochs=2, verbose=0)
-    return digest([history.history["loss"], *model.get_weights()])
+    return fit(model, samples, np.zeros(16, np.int32), batch_size=8, epochs=2)
 
 
 def keras_many_steps() -> str:
     """Keras with several steps in one call: a loop around the step."""
     model = make_keras(steps_per_execution=2)
-    history = model.fit(*make_data(), batch_size=8, epochs=2, verbose=0)
-    return digest([history.history["loss"], *model.get_weights()])
+    return fit(model, *make_data(), batch_size=8, epochs=2)
 
 
 def keras_batch() -> str:

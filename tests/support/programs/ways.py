@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import memopt
-from support.programs.steps import Net, digest, make_data, make_keras
+from support.programs.pairs import train_pairs
+from support.programs.steps import Net, fit, make_data, make_keras
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,20 +17,7 @@ def main(*names: str) -> dict[str, Any]:
 
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    tf.config.experimental.enable_op_determinism()
-    tf.random.set_seed(1)
-    found: dict[str, Any] = {}
-    for name in names:
-        memopt.disable()
-        without = WAYS[name]()
-        memopt.enable()
-        seen = len(memopt.last_reports())
-        found[name] = {
-            "without": without,
-            "with": WAYS[name](),
-            "records": [asdict(record) for record in memopt.last_reports()[seen:]],
-        }
-    return found
+    return train_pairs({name: WAYS[name] for name in names})
 
 
 def mirrored() -> str:
@@ -43,24 +29,12 @@ def mirrored() -> str:
 
 def mixed_precision() -> str:
     """Half of the bits in between."""
-    import keras
-
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        return _fit(make_keras())
-    finally:
-        keras.config.set_dtype_policy("float32")
+    return _fit_with("mixed_bfloat16")
 
 
 def scaled_loss() -> str:
     """Sixteen bits, and a loss that is scaled as long as nothing overflows."""
-    import keras
-
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
-        return _fit(make_keras())
-    finally:
-        keras.config.set_dtype_policy("float32")
+    return _fit_with("mixed_float16")
 
 
 def accumulated() -> str:
@@ -75,9 +49,7 @@ def pipeline() -> str:
     import tensorflow as tf
 
     samples = tf.data.Dataset.from_tensor_slices(make_data()).shuffle(32, seed=1)
-    model = make_keras()
-    history = model.fit(samples.map(lambda x, y: (x * 2.0, y)).batch(8).prefetch(2), verbose=0)
-    return digest([history.history["loss"], *model.get_weights()])
+    return fit(make_keras(), samples.map(lambda x, y: (x * 2.0, y)).batch(8).prefetch(2))
 
 
 def asynchronous() -> str:
@@ -99,8 +71,17 @@ def eager() -> str:
 
 
 def _fit(model: Any) -> str:
-    history = model.fit(*make_data(), batch_size=8, epochs=2, verbose=0, shuffle=False)
-    return digest([history.history["loss"], *model.get_weights()])
+    return fit(model, *make_data(), batch_size=8, epochs=2, shuffle=False)
+
+
+def _fit_with(policy: str) -> str:
+    import keras
+
+    keras.config.set_dtype_policy(policy)
+    try:
+        return _fit(make_keras())
+    finally:
+        keras.config.set_dtype_policy("float32")
 
 
 WAYS: dict[str, Callable[[], str]] = {
