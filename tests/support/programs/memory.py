@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import memopt
+from support.programs.steps import digest
 
 
 def main(options: str) -> dict[str, Any]:
@@ -37,11 +37,10 @@ def main(options: str) -> dict[str, Any]:
         with step_marker(0):
             history = model.fit(*data, batch_size=256, verbose=0, shuffle=False)
         trace = recorder.stop()
-    weights = b"".join(np.ascontiguousarray(w).tobytes() for w in model.get_weights())
     measured = replay(trace.events, trace.steps[-1])
     return {
         "loss": history.history["loss"],
-        "weights": hashlib.sha256(weights).hexdigest(),
+        "weights": digest(model.get_weights()),
         "step_peak_bytes": measured.step_peak_bytes,
         "records": [
             [r.peak_before_bytes, r.peak_after_bytes, r.budget_bytes]
