@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from memopt.errors import ExecutionError, InvalidGraphError, OptionsError, OutOf
 from memopt.runtime.replay import Measurement
 from memopt.runtime.settings import SETTINGS_FILE, Settings
 from memopt.runtime.values import load_values
+from memopt.runtime.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +32,7 @@ _ERRORS: dict[str, type[Exception]] = {
 }
 _QUIT_TIMEOUT_S = 10
 _LAST_LINES = 5
+_LOG_FILE = "log.txt"
 
 
 class StepProcess:
@@ -45,9 +46,8 @@ class StepProcess:
     def __init__(self, directory: Path, settings: Settings) -> None:
         self._directory = directory
         self._settings = settings
-        self._log = (directory / "log.txt").open("w+", encoding="utf-8", errors="replace")
+        self._log = (directory / _LOG_FILE).open("w+", encoding="utf-8", errors="replace")
         self._ready = False
-        self._timed_out = False
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
             # -P: the current directory must not hide installed packages.
             [sys.executable, "-P", "-m", "memopt.runtime.worker", str(directory)],
@@ -117,37 +117,35 @@ class StepProcess:
             self._process.stdin.write(json.dumps({"command": command, **parameters}) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError as error:
-            raise ExecutionError(self._death()) from error
+            raise self._death() from error
         return self._receive()
 
     def _receive(self) -> Any:
         assert self._process.stdout is not None
-        timer = threading.Timer(self._settings.timeout_ns / 1e9, self._give_up)
-        timer.start()
-        try:
+        log = self._directory / _LOG_FILE
+        with Watch(self._process, log, self._settings.timeout_ns) as watch:
             line = self._process.stdout.readline()
-        finally:
-            timer.cancel()
         if not line:
-            raise ExecutionError(self._death())
+            raise self._death(watch)
         answer = json.loads(line)
         if "error" in answer:
             raise _ERRORS[answer["error"]["kind"]](answer["error"]["message"])
         return answer["result"]
 
-    def _give_up(self) -> None:
-        self._timed_out = True
-        self._process.kill()
-
-    def _death(self) -> str:
+    def _death(self, watch: Watch | None = None) -> ExecutionError:
         """Why there is no answer."""
-        if self._timed_out:
-            return f"the step gave no answer within {self._settings.timeout_ns / 1e9:g} seconds"
+        if watch and watch.timed_out:
+            seconds = self._settings.timeout_ns / 1e9
+            return ExecutionError(f"the step gave no answer within {seconds:g} seconds")
+        if watch and watch.failed_allocation:
+            return OutOfMemoryError(watch.failed_allocation)
         status = self._process.wait()
         how = f"status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
         self._log.seek(0)
         last = " | ".join(line.strip() for line in self._log.readlines()[-_LAST_LINES:])
-        return f"the process that ran the step ended with {how}; it last wrote: {last}"
+        return ExecutionError(
+            f"the process that ran the step ended with {how}; it last wrote: {last}"
+        )
 
 
 @contextmanager

@@ -32,7 +32,8 @@ class Settings:
             last bits (oneDNN, Grappler), so that runs can be compared bit for bit; "as-is" runs as
             TensorFlow does by default and with the environment of this process.
         memory_limit_bytes: The most that TensorFlow's allocator may use, rounded down to whole
-            MiB; `None` for no limit. An allocation that fails is tried again for 10 seconds.
+            MiB; `None` for no limit. An allocation that fails is tried again for 10 seconds; a
+            step in which one failed is ended.
         inter_op_threads: Operations that may run at once; `None` for what the mode says.
         grappler: Whether Grappler's optimizers run; `None` for what the mode says.
         timeout_ns: How long one request to the process may take.
@@ -71,7 +72,8 @@ class Settings:
         environment["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
         # Several processes share an accelerator.
         environment["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
-        environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+        # Its log goes to a file, in which failed allocations are looked for.
+        environment["TF_CPP_MIN_LOG_LEVEL"] = "1"
         if self.mode == "exact":
             environment["TF_ENABLE_ONEDNN_OPTS"] = "0"
         if self.limit_mebibytes is not None:

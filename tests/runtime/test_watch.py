@@ -1,0 +1,65 @@
+"""A process that cannot answer any more is ended, and why is known."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from memopt.runtime.watch import Watch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_LONG_NS = 600 * 10**9
+_FAILURE = (
+    "W0000 00:00:1.2 34 op_kernel.cc:1858] OP_REQUIRES failed at matmul_op.cc:1 : "
+    "RESOURCE_EXHAUSTED: OOM when allocating tensor with shape[8,8]\n"
+)
+
+
+def _process(program: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+
+
+def _answer(program: str, log: Path, timeout_ns: int = _LONG_NS) -> tuple[str, Watch]:
+    process = _process(program)
+    assert process.stdout is not None
+    with process, Watch(process, log, timeout_ns) as watch:
+        return process.stdout.readline(), watch
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log.txt"
+    path.write_text("E0000 something else\n")
+    return path
+
+
+def test_a_process_that_answers_is_left_alone(log: Path) -> None:
+    line, watch = _answer("print('ready')", log)
+    assert (line, watch.timed_out, watch.failed_allocation) == ("ready\n", False, "")
+
+
+def test_a_step_in_which_an_allocation_failed_is_not_waited_for(log: Path) -> None:
+    program = (
+        f"import time; open({str(log)!r}, 'a').write({_FAILURE!r}); time.sleep(600); print('ready')"
+    )
+    line, watch = _answer(program, log)
+    assert (line, watch.timed_out) == ("", False)
+    assert watch.failed_allocation == "OOM when allocating tensor with shape[8,8]"
+
+
+def test_a_process_that_tells_of_the_failure_itself_is_heard(log: Path) -> None:
+    program = (
+        f"import time; open({str(log)!r}, 'a').write({_FAILURE!r}); time.sleep(1); print('failed')"
+    )
+    line, watch = _answer(program, log)
+    assert (line, watch.failed_allocation) == ("failed\n", "")
+
+
+def test_time_is_up(log: Path) -> None:
+    line, watch = _answer("import time; time.sleep(600)", log, timeout_ns=10**8)
+    assert (line, watch.timed_out, watch.failed_allocation) == ("", True, "")
