@@ -34,7 +34,7 @@ import memopt
 from memopt.errors import BudgetError
 from memopt.item import GrapplerItem
 from memopt.models import MODELS
-from memopt.passes.remat.algorithms import ALGORITHMS, BEST
+from memopt.passes.remat.algorithms import ALGORITHMS, BEST, COMPRESSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,7 +123,9 @@ def _graph_and_peak(result: OptimizationResult) -> tuple[GraphDef, int | None]:
 def plan_all(model: str, step: TrainingStep, budgets: list[int]) -> Iterator[dict[str, Any]]:
     """What every algorithm reaches with every scheduler, as predicted, and how long it takes."""
     item = GrapplerItem.from_concrete_function(step.function)
-    for algorithm in (*ALGORITHMS, BEST):
+    # What stores in other forms needs to be told which.
+    plain = [name for name in ALGORITHMS if name not in COMPRESSING]
+    for algorithm in (*plain, BEST):
         for scheduler in SCHEDULERS:
             for percent in budgets:
                 started = time.perf_counter()
@@ -184,13 +186,16 @@ def print_plans(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         groups.setdefault((row["step"], row["algorithm"], row["scheduler"]), []).append(row)
     for key, group in groups.items():
-        cells = [
-            f"{row['step_peak_bytes'] / _MEBIBYTE:.1f}" if "step_peak_bytes" in row else "-"
-            for row in group
-        ]
+        cells = [_planned(row) for row in group]
         seconds = sum(row["seconds"] for row in group) / len(group)
         table.add_row(*key, *cells, f"{seconds:.1f}")
     Console(width=110).print(table)
+
+
+def _planned(row: dict[str, Any]) -> str:
+    if "step_peak_bytes" in row:
+        return f"{row['step_peak_bytes'] / _MEBIBYTE:.1f}"
+    return "not kept"
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ def test_a_keras_fit_that_runs_out_of_memory_runs_to_its_end_within_a_budget() -
 def test_copies_are_not_merged_again() -> None:
     found = run_child("copies")
     assert found["as made"] == found["marked"] > found["unmarked"]
+    assert found["fused"] > 0
 
 
 def test_a_process_forks_and_ends_as_it_would_without() -> None:
