@@ -68,6 +68,7 @@ benchmark: $(SETUP)  ## the tables of the README
 	$(BIN)/python benchmarks/recompute_grad_peaks.py
 	$(BIN)/python benchmarks/largest_batch.py
 	$(BIN)/python benchmarks/planning_speed.py
+	$(BIN)/python benchmarks/planning_graphs.py
 	$(BIN)/python benchmarks/keras_fit.py
 
 clean:  ## remove the environment and all caches

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from memopt.analysis import MemoryAnalysis, analyze
-from memopt.api import optimize, rewrite
+from memopt.api import optimize, plan, rewrite
 from memopt.cluster import Device, VirtualCluster
 from memopt.errors import (
     BudgetError,
@@ -31,6 +31,8 @@ from memopt.result import (
 )
 
 if TYPE_CHECKING:
+    from memopt.planning.cost_graph import CostGraph
+    from memopt.planning.plan import Plan
     from memopt.plugin.policy import Policy
     from memopt.plugin.records import GraphRecord
     from memopt.plugin.switch import (
@@ -50,6 +52,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Budget",
     "BudgetError",
+    "CostGraph",
     "Device",
     "ExecutionError",
     "FileError",
@@ -68,6 +71,7 @@ __all__ = [
     "OutOfMemoryError",
     "PassError",
     "PassReport",
+    "Plan",
     "PluginError",
     "PluginStatus",
     "Policy",
@@ -83,6 +87,7 @@ __all__ = [
     "last_reports",
     "optimize",
     "optimize_function",
+    "plan",
     "plugin_status",
     "rewrite",
     "save",
@@ -90,7 +95,9 @@ __all__ = [
 ]
 
 _IMPORTED_WHEN_USED = {
+    "CostGraph": "memopt.planning.cost_graph",
     "GraphRecord": "memopt.plugin.records",
+    "Plan": "memopt.planning.plan",
     "PluginStatus": "memopt.plugin.switch",
     "Policy": "memopt.plugin.policy",
     "Verification": "memopt.runtime.verification",

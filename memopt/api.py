@@ -1,8 +1,11 @@
-"""The public ways to rewrite: a graph, and a function that can be called."""
+"""The public ways to rewrite a graph and a function that can be called, and to plan on numbers."""
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memopt.cluster import VirtualCluster
@@ -11,14 +14,14 @@ from memopt.errors import OptionsError
 from memopt.flags import Flags
 from memopt.io import as_item, write_bytes
 from memopt.optimizer import MemoryOptimizer
-from memopt.options import DEFAULT_TARGET_SCOPE, Level
+from memopt.options import DEFAULT_TARGET_SCOPE, Level, PlanBudget
 from memopt.passes import Rematerialization
 from memopt.report.dot import dot_text
 from memopt.report.memory_log import memory_log_lines
 from memopt.sequencing.orders import BEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from memopt.costs.cost_model import CostModel
     from memopt.io import GraphSource
     from memopt.options import Budget
+    from memopt.planning.cost_graph import CostGraph
+    from memopt.planning.plan import Plan
     from memopt.result import OptimizationResult
 
 
@@ -159,3 +164,46 @@ def _dump(result: OptimizationResult, flags: Flags) -> None:
     if flags.dump_memlog:
         lines = memory_log_lines(runtime.after)
         write_bytes(flags.dump_memlog, "".join(f"{line}\n" for line in lines).encode())
+
+
+def plan(
+    cost_graph: CostGraph | Mapping[str, Any] | str | os.PathLike[str],
+    budget: PlanBudget | float | str,
+    *,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+) -> Plan:
+    """Plan a step that is given as numbers: order, recomputation and swaps within a budget.
+
+    The same cost graph, budget and seed give the same plan, unless the time limit is reached.
+    With numba installed (`memopt[plan]`) it searches some hundred times as much.
+
+    Args:
+        cost_graph: A cost graph, plain data as `CostGraph.from_json` takes it, or a JSON file.
+        budget: Bytes, everything included; or a share of what the cost graph's own order needs
+            at its peak: 0.8, "80%".
+        seed: Of the search.
+        time_limit_s: Seconds after which to stop; `None` for as long as it takes.
+
+    Raises:
+        OptionsError: The budget is none.
+        FileError: The file cannot be read.
+        InvalidGraphError: It is no cost graph.
+        BudgetError: No plan was found within the budget. It tells the lowest peak that was.
+    """
+    from memopt.planning.checker import judge
+    from memopt.planning.cost_graph import CostGraph
+    from memopt.planning.planner import plan_graph
+
+    limit = PlanBudget.parse(budget)
+    if isinstance(cost_graph, (str, os.PathLike)):
+        cost_graph = CostGraph.load(Path(cost_graph))
+    elif not isinstance(cost_graph, CostGraph):
+        cost_graph = CostGraph.from_json(cost_graph)
+    base = judge(cost_graph, cost_graph.order.tolist())
+    return plan_graph(
+        cost_graph,
+        limit.limit_bytes(base.peak_bytes),
+        seed=seed,
+        time_limit_s=math.inf if time_limit_s is None else time_limit_s,
+    )

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
+from memopt.cli_planning import plan
 from memopt.cluster import VirtualCluster
+from memopt.console import silence, start_tensorflow, terminal, working
 from memopt.costs.ready_nodes import MANAGERS
 from memopt.errors import FileError, MemoptError, OptionsError
 from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level, parse_bytes
@@ -27,12 +26,6 @@ if TYPE_CHECKING:
 
     from memopt.result import OptimizationReport
     from memopt.runtime.verification import Verification
-
-_STANDARD_ERROR = 2
-_PIPE_WIDTH = 200
-# What is no terminal has no width, and cutting numbers off would spoil what a program reads.
-_output = Console(soft_wrap=True, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-_progress = Console(stderr=True)
 
 
 class _Group(click.Group):
@@ -222,12 +215,12 @@ def optimize(
         MemoryOptimizer(level_of(flags), budget=flags.budget)
     with _usage("--pass"):
         optimizer = MemoryOptimizer(level_of(flags), pass_options=pass_options, budget=flags.budget)
-    _start_tensorflow()
+    start_tensorflow()
     machine = _listed(devices) if optimizer.pipeline().repeated else devices
-    with _working(f"reading {graph}"):
+    with working(f"reading {graph}"):
         file = read_graph(graph)
     fetches, feeds = fetch or None, feed or None
-    with _working("optimizing"):
+    with working("optimizing"):
         result = optimize_graph(
             file.message,
             level=level,
@@ -251,7 +244,7 @@ def optimize(
         result.report.properties.require()
     verification = None
     if verifies:
-        with _working("running both"):
+        with working("running both"):
             verification = verify_graphs(file.message, result.graph_def, fetch=fetches, feed=feeds)
         if not verification.within_tolerance:
             for line in text.verdict(verification):
@@ -306,8 +299,8 @@ def verify(
     from memopt.io import read_arrays
     from memopt.runtime.entry import verify as verify_graphs
 
-    _start_tensorflow()
-    with _working("running both"):
+    start_tensorflow()
+    with working("running both"):
         verification = verify_graphs(
             original,
             rewritten,
@@ -358,9 +351,9 @@ def analyze(
     from memopt.io import write_bytes
     from memopt.report import memory
 
-    _start_tensorflow()
+    start_tensorflow()
     machine = _listed(devices)
-    with _working(f"simulating {graph}"):
+    with working(f"simulating {graph}"):
         analysis = analyze_graph(
             graph,
             devices=machine,
@@ -377,7 +370,7 @@ def analyze(
         click.echo(json.dumps(analysis.to_json()))
         return
     for part in memory.analysis_parts(analysis, top):
-        _output.print(part)
+        terminal.print(part)
 
 
 @main.command()
@@ -386,7 +379,7 @@ def passes() -> None:
     from memopt.passes import PASSES
     from memopt.report import text
 
-    _output.print(text.passes_table(PASSES))
+    terminal.print(text.passes_table(PASSES))
 
 
 @main.command()
@@ -400,8 +393,8 @@ def demo(model: str, budget: str, steps: int, as_json: bool) -> None:
 
     with _usage("--budget"):
         Budget.parse(budget)
-    _start_tensorflow()
-    with _working(f"building {model}, rewriting it, and training it before and after"):
+    start_tensorflow()
+    with working(f"building {model}, rewriting it, and training it before and after"):
         outcome = memopt.demo.run(model, budget, steps)
     report = outcome.report
     if as_json:
@@ -413,6 +406,9 @@ def demo(model: str, budget: str, steps: int, as_json: bool) -> None:
     for line in outcome.lines():
         click.echo(line)
     _print_verification(outcome.verification)
+
+
+main.add_command(plan)
 
 
 @main.command(context_settings={"allow_interspersed_args": False})
@@ -436,37 +432,12 @@ def run(is_module: bool, program: str, arguments: tuple[str, ...]) -> None:
     main.program = partial(run_module if is_module else run_script, program, arguments)
 
 
-def _start_tensorflow() -> None:
-    with _silence():
-        import_module("tensorflow")
-
-
 def _listed(devices: VirtualCluster | None) -> VirtualCluster:
     """The devices that were named, or those that TensorFlow finds here when it has started."""
     if devices is not None:
         return devices
-    with _silence():
+    with silence():
         return VirtualCluster.of_this_machine()
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Do without TensorFlow's messages at its start, which no log level keeps back before 2.21."""
-    with tempfile.TemporaryFile() as messages:
-        standard_error = os.dup(_STANDARD_ERROR)
-        os.dup2(messages.fileno(), _STANDARD_ERROR)
-        try:
-            yield
-        finally:
-            os.dup2(standard_error, _STANDARD_ERROR)
-            os.close(standard_error)
-
-
-@contextmanager
-def _working(what: str) -> Iterator[None]:
-    """Show on a terminal that something is going on; say nothing in a pipe."""
-    with _progress.status(f"{what} ..."):
-        yield
 
 
 def _print_json(report: dict[str, Any] | None, verification: Verification | None) -> None:
@@ -492,6 +463,6 @@ def _print_report(report: OptimizationReport) -> None:
 def _print_verification(verification: Verification) -> None:
     from memopt.report import text
 
-    _output.print(text.verification_table(verification))
+    terminal.print(text.verification_table(verification))
     for line in text.verdict(verification):
         click.echo(line)

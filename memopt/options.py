@@ -220,6 +220,7 @@ def parse_bytes(text: str) -> int:
 
 _SHARE = re.compile(r"(?P<percent>[0-9]+(?:\.[0-9]+)?)\s*%")
 _WHOLE_SHARE = 100
+_FRACTION = re.compile(r"[0-9]*\.[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -267,3 +268,44 @@ class Budget:
 
     def __str__(self) -> str:
         return f"{self.percent}%" if self.percent else str(self.size_bytes)
+
+
+@dataclass(frozen=True)
+class PlanBudget:
+    """Bytes that may be in use at any step of a plan on numbers, everything included.
+
+    Attributes:
+        size_bytes: The bytes; 0 for a share.
+        share: Of what the cost graph's own order needs at its peak.
+    """
+
+    size_bytes: int = 0
+    share: Decimal = Decimal(0)
+
+    @classmethod
+    def parse(cls, text: float | str | PlanBudget) -> PlanBudget:
+        """A budget as people write it: 1500000, "6GiB", 0.8, "0.8", "80%".
+
+        Raises:
+            OptionsError: It is neither a positive number of bytes nor a share up to one.
+        """
+        if isinstance(text, PlanBudget):
+            return text
+        spelled = str(text).strip()
+        percent = _SHARE.fullmatch(spelled)
+        share = Decimal(0)
+        if percent is not None:
+            share = Decimal(percent["percent"]) / _WHOLE_SHARE
+        elif _FRACTION.fullmatch(spelled):
+            share = Decimal(spelled)
+        if 0 < share <= 1:
+            return cls(share=share)
+        try:
+            # Parts of bytes are nothing but a mistake.
+            return cls(size_bytes=parse_bytes("" if share else spelled))
+        except OptionsError:
+            raise OptionsError(f"{text!r} is no budget, such as 6GiB or 0.8") from None
+
+    def limit_bytes(self, peak_bytes: int) -> int:
+        """What it means for a cost graph whose order has a peak."""
+        return self.size_bytes or int(peak_bytes * self.share)

@@ -37,6 +37,8 @@ LAYERS = (
     ("runtime", "report", "plugin"),
     ("api",),
     ("models",),
+    ("console",),
+    ("cli_planning",),
     ("demo",),
     ("cli",),
     ("__main__",),

@@ -13,12 +13,12 @@ import pytest
 import memopt
 
 NAMES = (
-    "Budget BudgetError Device ExecutionError FileError GraphRecord GraphReport GrapplerItem "
-    "InvalidGraphError Level MemoptError MemoryAnalysis MemoryOptimizer OptimizationReport "
-    "OptimizationResult Options OptionsError OutOfMemoryError PassError PassReport PluginError "
-    "PluginStatus Policy RewriteError RuntimeMemory VariableSpec Verification VirtualCluster "
-    "analyze disable enable enabled last_reports optimize optimize_function plugin_status rewrite "
-    "save verify"
+    "Budget BudgetError CostGraph Device ExecutionError FileError GraphRecord GraphReport "
+    "GrapplerItem InvalidGraphError Level MemoptError MemoryAnalysis MemoryOptimizer "
+    "OptimizationReport OptimizationResult Options OptionsError OutOfMemoryError PassError "
+    "PassReport Plan PluginError PluginStatus Policy RewriteError RuntimeMemory VariableSpec "
+    "Verification VirtualCluster analyze disable enable enabled last_reports optimize "
+    "optimize_function plan plugin_status rewrite save verify"
 ).split()
 
 

@@ -1,0 +1,47 @@
+"""The terminal: where results go, what shows that work is going on, TensorFlow's silence."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_STANDARD_ERROR = 2
+_PIPE_WIDTH = 200
+# What is no terminal has no width, and cutting numbers off would spoil what a program reads.
+terminal = Console(soft_wrap=True, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+_progress = Console(stderr=True)
+
+
+def start_tensorflow() -> None:
+    """Import it without its messages."""
+    with silence():
+        import_module("tensorflow")
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Do without TensorFlow's messages at its start, which no log level keeps back before 2.21."""
+    with tempfile.TemporaryFile() as messages:
+        standard_error = os.dup(_STANDARD_ERROR)
+        os.dup2(messages.fileno(), _STANDARD_ERROR)
+        try:
+            yield
+        finally:
+            os.dup2(standard_error, _STANDARD_ERROR)
+            os.close(standard_error)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show on a terminal that something is going on; say nothing in a pipe."""
+    with _progress.status(f"{what} ..."):
+        yield

@@ -1,0 +1,196 @@
+"""Simulated annealing over whole sequences: cheap plans within a budget.
+
+What is minimised is the cost plus a price for every byte over the budget, summed over the
+sequence. The price follows what happens: it rises while hardly any sequence is within the budget,
+and falls while most are.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from memopt.planning.compiled import compiled
+from memopt.planning.edits import remove, undo
+from memopt.planning.moves import propose
+from memopt.planning.problem import COPIES
+from memopt.planning.sequence_state import COST, LENGTH, OVERSHOOT, random_below
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from memopt.planning.problem import IntArray, Problem
+    from memopt.planning.sequence_state import State
+
+_DRAWS = 4096
+_THRESHOLDS = -np.log((np.arange(_DRAWS) + 0.5) / _DRAWS)
+"""How much worse, in temperatures, each of 4,096 equally likely draws accepts."""
+_COOLING_PERIOD = 256
+_PRICE_PERIOD = 4096
+_FEW, _MANY = 0.3, 0.6
+_RAISE, _LOWER = 1.15, 1 / 1.1
+_MOST_DEARER = 100.0
+_SLICE = 25 * _PRICE_PERIOD
+"""Edits between two looks at the clock."""
+_TEMPERATURE, _COOLING, _PRICE, _DEAREST, _WITHIN = range(5)
+"""Places of what a search carries from slice to slice."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a search goes.
+
+    Attributes:
+        edits: How many are tried.
+        hot: The temperature at the start, in costs of an average operation.
+        cold: The temperature at the end.
+        recompute_share: Of 1,000 edits, those that compute something again.
+        price: What an average output over the budget costs at the start, in costs of an average
+            operation.
+    """
+
+    edits: int
+    hot: float = 1.0
+    cold: float = 0.01
+    recompute_share: int = 200
+    price: float = 0.1
+
+
+class Best(NamedTuple):
+    """The best sequence so far: least overshoot, then least cost.
+
+    Attributes:
+        operations: The operations in order, as far as `numbers` says; the end is left out.
+        swapped: For each of them, 1 if it is a swap in.
+        numbers: Length, overshoot and cost.
+    """
+
+    operations: IntArray
+    swapped: IntArray
+    numbers: IntArray
+
+
+def new_best(state: State) -> Best:
+    """Nothing found yet, for sequences of a state."""
+    numbers = np.array([0, np.iinfo(np.int64).max, np.iinfo(np.int64).max])
+    return Best(np.zeros_like(state.sequence), np.zeros_like(state.sequence), numbers)
+
+
+def anneal(
+    problem: Problem,
+    state: State,
+    best: Best,
+    schedule: Schedule,
+    deadline_s: float = math.inf,
+) -> bool:
+    """Search from a state's sequence.
+
+    Args:
+        problem: What is planned.
+        state: Holds the sequence to start from, and is left somewhere near the end of the search.
+        best: Gets every sequence that is better than what it has.
+        schedule: How long and how hot.
+        deadline_s: When to stop at the latest, by `time.monotonic`.
+
+    Returns:
+        Whether it came to its end before the deadline.
+    """
+    operations = max(1, int(np.count_nonzero(problem.cost)))
+    cost_unit = max(1.0, float(problem.cost.sum()) / operations)
+    sizes = max(1, int(np.count_nonzero(problem.size)))
+    size_unit = max(1.0, float(problem.size.sum()) / sizes)
+    periods = max(1, schedule.edits // _COOLING_PERIOD)
+    numbers = np.zeros(5, np.float64)
+    numbers[_TEMPERATURE] = schedule.hot * cost_unit
+    numbers[_COOLING] = math.pow(schedule.cold / schedule.hot, 1 / periods)
+    numbers[_PRICE] = schedule.price * cost_unit / size_unit
+    numbers[_DEAREST] = numbers[_PRICE] * _MOST_DEARER
+    record(state, best)
+    for start in range(0, schedule.edits, _SLICE):
+        if time.monotonic() > deadline_s:
+            return False
+        edits = min(_SLICE, schedule.edits - start)
+        _search(problem, state, best, (edits, schedule.recompute_share), numbers)
+    return True
+
+
+@compiled
+def record(state: State, best: Best) -> None:
+    """Keep the state's sequence if it is the best."""
+    overshoot = state.numbers[OVERSHOOT]
+    cost = state.numbers[COST]
+    if overshoot > best.numbers[1] or (overshoot == best.numbers[1] and cost >= best.numbers[2]):
+        return
+    length = state.numbers[LENGTH] - 1
+    best.numbers[0] = length
+    best.numbers[1] = overshoot
+    best.numbers[2] = cost
+    for at in range(length):
+        slot = state.sequence[at]
+        best.operations[at] = slot // COPIES
+        best.swapped[at] = state.swapped[slot]
+
+
+@compiled
+def tidy(problem: Problem, state: State) -> None:
+    """Take out every repeated computation without which no more bytes are over the budget."""
+    at = 0
+    while at < state.numbers[LENGTH] - 1:
+        slot = state.sequence[at]
+        if state.previous[slot] < 0:
+            at += 1
+            continue
+        overshoot = state.numbers[OVERSHOOT]
+        remove(problem, state, slot)
+        if state.numbers[OVERSHOOT] > overshoot:
+            undo(problem, state, slot)
+            at += 1
+
+
+@compiled
+def _search(
+    problem: Problem,
+    state: State,
+    best: Best,
+    effort: tuple[int, int],
+    numbers: npt.NDArray[np.float64],
+) -> None:
+    edits, recompute_share = effort
+    temperature = numbers[_TEMPERATURE]
+    price = numbers[_PRICE]
+    within = numbers[_WITHIN]
+    energy = state.numbers[COST] + price * state.numbers[OVERSHOOT]
+    for edit in range(edits):
+        if edit % _COOLING_PERIOD == 0:
+            temperature *= numbers[_COOLING]
+        if edit % _PRICE_PERIOD == _PRICE_PERIOD - 1:
+            price = _adapted(price, within / _PRICE_PERIOD, numbers[_DEAREST])
+            within = 0.0
+            energy = state.numbers[COST] + price * state.numbers[OVERSHOOT]
+        if state.numbers[OVERSHOOT] == 0:
+            within += 1.0
+        slot = propose(problem, state, recompute_share)
+        if slot < 0:
+            continue
+        changed = state.numbers[COST] + price * state.numbers[OVERSHOOT]
+        if changed - energy <= temperature * _THRESHOLDS[random_below(state, _DRAWS)]:
+            energy = changed
+            record(state, best)
+        else:
+            undo(problem, state, slot)
+    numbers[_TEMPERATURE] = temperature
+    numbers[_PRICE] = price
+    numbers[_WITHIN] = within
+
+
+@compiled
+def _adapted(price: float, within: float, dearest: float) -> float:
+    if within < _FEW:
+        return min(price * _RAISE, dearest)
+    if within > _MANY:
+        return price * _LOWER
+    return price

@@ -1,0 +1,151 @@
+"""What no plan can be better than: a lower bound on the budget, and on the cost at a budget.
+
+While an operation runs for the first time, everything that comes before it was computed, and what
+of that is read by something that comes after it is either in use, or is computed again later. What
+is in use must fit in the budget with the operation's own working set; what is computed again costs
+at least its own cost. So each operation gives a knapsack whose relaxation bounds the extra cost of
+every plan, in whatever order; the largest one counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memopt.planning.compiled import compiled
+from memopt.planning.sequence_state import base_bytes, takes
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from memopt.planning.problem import IntArray, Problem
+
+_EARLIER, _LATER = 1, 2
+_MOST_LOOKED_AT = 2_000
+_MOST_WEIGHED = 200
+"""Operations whose knapsack is filled: those that are furthest over the budget."""
+
+
+class Bounds:
+    """Bounds of a problem, for any budget.
+
+    Attributes:
+        least_bytes: No plan has a lower peak, as far as the operations that were looked at tell.
+        floor: The operation that needs them, by index.
+    """
+
+    def __init__(self, problem: Problem, order: IntArray) -> None:
+        end = len(problem.cost) - 1
+        self._problem = problem
+        self._order = np.append(order, end)
+        looked_at = np.arange(end)
+        if end > _MOST_LOOKED_AT:
+            # Operations of the order at even distances: a bound from some holds for all.
+            looked_at = order[np.linspace(0, end - 1, _MOST_LOOKED_AT).astype(np.int64)]
+        self._looked_at = looked_at
+        self._return_cost = _return_costs(problem)
+        self._all_bytes = np.zeros(len(looked_at), np.int64)
+        fixed_bytes = np.zeros(len(looked_at), np.int64)
+        for place, op in enumerate(looked_at):
+            held, working_bytes = self._held_across(int(op))
+            self._all_bytes[place] = working_bytes + held.sum()
+            fixed_bytes[place] = working_bytes + held[np.isinf(self._return_cost)].sum()
+        place = int(np.argmax(fixed_bytes)) if end else 0
+        self.least_bytes = int(fixed_bytes[place]) if end else 0
+        self.floor = int(looked_at[place]) if end else -1
+
+    def extra_cost(self, budget_bytes: int) -> int:
+        """What every plan within a budget costs at least on top of computing everything once."""
+        most = 0.0
+        for place in np.argsort(-self._all_bytes, kind="stable")[:_MOST_WEIGHED]:
+            excess_bytes = int(self._all_bytes[place]) - budget_bytes
+            if excess_bytes <= 0:
+                break
+            held, _ = self._held_across(int(self._looked_at[place]))
+            most = max(most, _lightest(held, self._return_cost, excess_bytes))
+        return int(np.ceil(most))
+
+    def _held_across(self, op: int) -> tuple[IntArray, int]:
+        """Bytes of each operation that are read before and after this one, and its working set."""
+        problem = self._problem
+        held = np.zeros(len(problem.cost), np.int64)
+        reach = np.zeros(len(problem.cost), np.int64)
+        working_bytes = _look_across(problem, self._order, op, held, reach)
+        return held, int(working_bytes)
+
+
+def _return_costs(problem: Problem) -> npt.NDArray[np.float64]:
+    """What it costs to have each operation's outputs again; infinite if that cannot be."""
+    costs = np.where(problem.single == 1, np.inf, problem.cost.astype(np.float64))
+    return np.where(problem.swap_cost > 0, np.minimum(costs, problem.swap_cost), costs)
+
+
+def _lightest(held: IntArray, costs: npt.NDArray[np.float64], excess_bytes: int) -> float:
+    """The least cost of freeing some bytes when parts of operations can be freed as well."""
+    chosen = np.flatnonzero((held > 0) & np.isfinite(costs))
+    chosen = chosen[np.argsort(costs[chosen] / held[chosen], kind="stable")]
+    total = np.cumsum(held[chosen])
+    full = int(np.searchsorted(total, excess_bytes))
+    if full >= len(chosen):
+        # There is no such plan; then any cost is a bound.
+        return float(costs[chosen].sum())
+    before = int(total[full - 1]) if full else 0
+    part = (excess_bytes - before) / int(held[chosen[full]])
+    return float(costs[chosen[:full]].sum() + part * costs[chosen[full]])
+
+
+@compiled
+def _look_across(
+    problem: Problem, order: IntArray, op: int, held: IntArray, reach: IntArray
+) -> int:
+    """Fill in what is held across an operation; returns its working set."""
+    _reach(problem, order, op, reach)
+    for other in range(len(held)):
+        if reach[other] != _EARLIER:
+            continue
+        for value in range(problem.value_start[other], problem.value_start[other + 1]):
+            if _is_read_later(problem, value, op, reach):
+                held[other] += problem.size[value]
+    total = base_bytes(problem, op)
+    taken = 0
+    for edge in range(problem.input_start[op], problem.input_start[op + 1]):
+        value = problem.input_value[edge]
+        total += problem.size[value]
+        if _is_read_later(problem, value, op, reach):
+            # It is in use here in any case.
+            held[problem.input_op[edge]] -= problem.size[value]
+        if takes(problem, op, value):
+            taken = max(taken, problem.size[value])
+    return total - taken
+
+
+@compiled
+def _reach(problem: Problem, order: IntArray, op: int, reach: IntArray) -> None:
+    """Mark what has to come before an operation, and it and what has to come after it."""
+    at = 0
+    while order[at] != op:
+        at += 1
+    reach[op] = _LATER
+    for place in range(at, -1, -1):
+        other = order[place]
+        if reach[other] == 0:
+            continue
+        for edge in range(problem.before_start[other], problem.before_start[other + 1]):
+            reach[problem.before[edge]] = _EARLIER
+    for place in range(at, len(order)):
+        other = order[place]
+        if reach[other] != _LATER:
+            continue
+        for edge in range(problem.after_start[other], problem.after_start[other + 1]):
+            reach[problem.after[edge]] = _LATER
+
+
+@compiled
+def _is_read_later(problem: Problem, value: int, op: int, reach: IntArray) -> bool:
+    """Whether something that has to come after an operation reads a value."""
+    for edge in range(problem.reader_start[value], problem.reader_start[value + 1]):
+        reader = problem.reader_op[edge]
+        if reader != op and reach[reader] == _LATER:
+            return True
+    return False

@@ -1,0 +1,68 @@
+"""Compiles the loops that plan, where numba is installed; the same functions run without it.
+
+Functions that are compiled use integers, and floating point only in operations that IEEE 754
+defines to the last bit, so that both ways take the same decisions. Without numba they are some
+hundred times slower.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Function = TypeVar("_Function", bound="Callable[..., object]")
+
+PURE_VARIABLE = "MEMOPT_PURE_PYTHON"
+"""Set to anything, nothing is compiled."""
+
+
+def _cache_directory() -> Path:
+    """Where compiled code is kept between processes: compiling takes a quarter of a minute.
+
+    numba looks at one source file at a time, but a function contains those that it calls. So each
+    state of all the sources has a directory.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "memopt" / f"planning-{digest.hexdigest()[:16]}"
+
+
+def _find_compiler() -> Callable[[_Function], _Function] | None:
+    if os.environ.get(PURE_VARIABLE):
+        return None
+    try:
+        import numba
+    except ImportError:
+        return None
+    directory = str(_cache_directory())
+
+    def compile_function(function: _Function) -> _Function:
+        usual = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = directory
+        try:
+            # Arguments are many arrays: passing them on, and counting who refers to them, takes
+            # ten times as long as the work, so all is one function, and nothing is counted.
+            compiler = numba.njit(cache=True, forceinline=True, _nrt=False)
+            compiled_function: _Function = compiler(function)
+        finally:
+            numba.config.CACHE_DIR = usual
+        return compiled_function
+
+    return compile_function
+
+
+_COMPILER = _find_compiler()
+IS_COMPILED = _COMPILER is not None
+"""Whether the loops are compiled in this process."""
+
+
+def compiled(function: _Function) -> _Function:
+    """Compile a function when it is first called, if there is a compiler."""
+    return function if _COMPILER is None else _COMPILER(function)

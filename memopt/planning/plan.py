@@ -1,0 +1,66 @@
+"""A plan: a sequence of computations and swaps that keeps to a budget, and what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    Status = Literal["optimal", "feasible", "time limit"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run, in which order, what again, what from the host.
+
+    Attributes:
+        sequence: The operations' ids in the order of execution; repeats are recomputations.
+        swaps: The places in the sequence that bring outputs back from the host instead of
+            computing them.
+        peak_bytes: The most bytes in use.
+        cost: Of the whole sequence, in the unit of the cost graph.
+        base_cost: Of everything once.
+        budget_bytes: What the peak keeps to.
+        lower_bound: No plan within the budget costs less.
+        seconds: What planning took.
+        seed: Of the search.
+        status: "optimal": the cost is the lower bound; "feasible": the search came to its end;
+            "time limit": it was stopped, and would give something else on another machine.
+    """
+
+    sequence: tuple[int, ...]
+    swaps: tuple[int, ...]
+    peak_bytes: int
+    cost: int
+    base_cost: int
+    budget_bytes: int
+    lower_bound: int
+    seconds: float
+    seed: int
+    status: Status
+
+    @property
+    def gap(self) -> float:
+        """How far the cost may be from the least possible one, as a share of the base cost."""
+        return (self.cost - self.lower_bound) / self.base_cost if self.base_cost else 0.0
+
+    @property
+    def overhead(self) -> float:
+        """What the plan costs on top of computing everything once, as a share of that."""
+        return self.cost / self.base_cost - 1 if self.base_cost else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "sequence": list(self.sequence),
+            "swaps": list(self.swaps),
+            "peak_bytes": self.peak_bytes,
+            "cost": self.cost,
+            "base_cost": self.base_cost,
+            "budget_bytes": self.budget_bytes,
+            "lower_bound": self.lower_bound,
+            "gap": self.gap,
+            "seconds": self.seconds,
+            "seed": self.seed,
+            "status": self.status,
+        }

@@ -1,0 +1,268 @@
+"""Plans a cost graph within a budget: constructive plans, then search, then a bound."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from memopt.errors import BudgetError
+from memopt.planning.annealing import Schedule, anneal, new_best, record, tidy
+from memopt.planning.bounds import Bounds
+from memopt.planning.checker import judge
+from memopt.planning.compiled import IS_COMPILED
+from memopt.planning.orders import depth_first_order, list_order
+from memopt.planning.plan import Plan
+from memopt.planning.problem import COPIES, problem_of
+from memopt.planning.sequence_state import fill, new_state
+from memopt.planning.walk import Walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from memopt.planning.annealing import Best
+    from memopt.planning.cost_graph import CostGraph
+    from memopt.planning.plan import Status
+    from memopt.planning.problem import IntArray
+    from memopt.planning.sequence_state import State
+
+_EDITS_PER_OPERATION = 90_000
+_MOST_EDITS = 15_000_000
+_MOST_WORK_US = 25e6
+"""About what the search takes at most, on one core, in microseconds."""
+_PURE_SHARE = 1 / 100
+"""Of the edits, where nothing is compiled."""
+_THOROUGH = 3_000
+"""Edits for each operation from which on it pays to give up the order that was started from."""
+_ROUNDS = 3
+_LOWER = (0.7, 0.85, 0.95, 0.98, 0.99)
+_WALK_SHARES = (1.0, 0.95)
+"""Of the budget, that walks keep to: what they think of the bytes in use is a little too little."""
+
+
+class Steps(NamedTuple):
+    """A sequence without the end of the step.
+
+    Attributes:
+        operations: By index, in the order of execution.
+        swapped: For each of them, 1 if it is a swap in.
+    """
+
+    operations: IntArray
+    swapped: IntArray
+
+
+def plan_graph(
+    graph: CostGraph,
+    budget_bytes: int,
+    *,
+    seed: int = 0,
+    time_limit_s: float = math.inf,
+    starts: Iterable[Steps] = (),
+) -> Plan:
+    """The cheapest plan that is found within a budget.
+
+    The same graph, budget and seed give the same plan, unless the time limit is reached.
+
+    Args:
+        graph: What to plan.
+        budget_bytes: What may be in use at any step, everything included.
+        seed: Of the search.
+        time_limit_s: When to stop at the latest.
+        starts: Sequences to begin with, besides those that are constructed.
+
+    Raises:
+        BudgetError: No plan was found. It tells the lowest peak that was, what no plan can go
+            below, and where.
+    """
+    started_s = time.monotonic()
+    planner = Planner(graph, seed, started_s + time_limit_s)
+    found = planner.search(budget_bytes, starts)
+    if found.numbers[1]:
+        raise planner.refusal(budget_bytes)
+    steps = steps_of(found)
+    swaps = tuple(np.flatnonzero(steps.swapped).tolist())
+    # The search is not believed.
+    judgement = judge(graph, steps.operations.tolist(), swaps)
+    if judgement.peak_bytes > budget_bytes:
+        raise AssertionError("the search lost count of the bytes in use")
+    lower_bound = graph.base_cost + planner.bounds.extra_cost(budget_bytes - graph.held_bytes)
+    status: Status = "feasible" if planner.is_finished else "time limit"
+    return Plan(
+        sequence=tuple(graph.ids[op] for op in steps.operations),
+        swaps=swaps,
+        peak_bytes=judgement.peak_bytes,
+        cost=judgement.cost,
+        base_cost=graph.base_cost,
+        budget_bytes=budget_bytes,
+        lower_bound=lower_bound,
+        seconds=time.monotonic() - started_s,
+        seed=seed,
+        status="optimal" if judgement.cost == lower_bound else status,
+    )
+
+
+class Planner:
+    """Searches one graph for plans within budgets.
+
+    Args:
+        graph: What to plan.
+        seed: Of every search.
+        deadline_s: When to stop, by `time.monotonic`.
+
+    Attributes:
+        bounds: What no plan can be better than.
+        is_finished: Whether no search was stopped by the deadline.
+    """
+
+    def __init__(self, graph: CostGraph, seed: int = 0, deadline_s: float = math.inf) -> None:
+        self._graph = graph
+        self._seed = seed
+        self._deadline_s = deadline_s
+        self._problem = problem_of(graph)
+        self._orders = (
+            graph.order,
+            list_order(self._problem),
+            depth_first_order(self._problem),
+        )
+        self.bounds = Bounds(self._problem, graph.order)
+        self.is_finished = True
+
+    def search(self, budget_bytes: int, starts: Iterable[Steps] = ()) -> Best:
+        """The best sequence for a budget: over it by as little as possible, then cheapest."""
+        room = budget_bytes - self._graph.held_bytes
+        state = new_state(self._problem, room, self._seed)
+        best = new_best(state)
+        for steps in (*self._constructed(room), *starts):
+            fill(self._problem, state, steps.operations, steps.swapped)
+            tidy(self._problem, state)
+            record(state, best)
+        effort = Effort.of(self._graph.operation_count)
+        self._improve(state, best, effort.polish)
+        for _ in range(effort.rounds):
+            if self.is_finished and not self._is_perfect(best):
+                self._start_over(state, best, effort)
+        self._improve(state, best, effort.polish)
+        if best.numbers[1] and self.is_finished and self._peak(self.lowest) <= room:
+            fill(self._problem, state, *self.lowest)
+            record(state, best)
+            self._improve(state, best, effort.polish)
+        return best
+
+    @cached_property
+    def lowest(self) -> Steps:
+        """The sequence with the lowest peak that a search for less and less finds.
+
+        It depends on the graph and the seed alone: what is refused below its peak is planned there.
+        """
+        found = min(self._constructed(self.bounds.least_bytes), key=self._peak)
+        for share in _LOWER:
+            budget_bytes = max(self.bounds.least_bytes, int(self._peak(found) * share))
+            state = new_state(self._problem, budget_bytes, self._seed)
+            best = new_best(state)
+            fill(self._problem, state, *found)
+            self._anneal(state, best, Effort.of(self._graph.operation_count).combine)
+            found = min(found, steps_of(best), key=self._peak)
+        return found
+
+    def _start_over(self, state: State, best: Best, effort: Effort) -> None:
+        """Look for an order that needs little, then compute again what does not fit in it."""
+        ordered = new_best(state)
+        order = self._graph.order
+        fill(self._problem, state, order, np.zeros(len(order), np.int64))
+        self._anneal(state, ordered, effort.reorder)
+        combined = new_best(state)
+        fill(self._problem, state, *steps_of(ordered))
+        self._anneal(state, combined, effort.combine)
+        fill(self._problem, state, *steps_of(combined))
+        record(state, best)
+
+    def _improve(self, state: State, best: Best, schedule: Schedule) -> None:
+        """Search around the best sequence."""
+        if self._is_perfect(best):
+            return
+        fill(self._problem, state, *steps_of(best))
+        self._anneal(state, best, schedule)
+        fill(self._problem, state, *steps_of(best))
+        tidy(self._problem, state)
+        record(state, best)
+
+    def _anneal(self, state: State, best: Best, schedule: Schedule) -> None:
+        self.is_finished &= anneal(self._problem, state, best, schedule, self._deadline_s)
+
+    def refusal(self, budget_bytes: int) -> BudgetError:
+        """Why there is no plan: the lowest peak found, the bound, and what needs it."""
+        lowest_bytes = self._peak(self.lowest) + self._graph.held_bytes
+        least_bytes = self.bounds.least_bytes + self._graph.held_bytes
+        node = self._graph.ids[self.bounds.floor]
+        return BudgetError(
+            f"no plan was found within {budget_bytes} bytes. The lowest peak found is "
+            f"{lowest_bytes} bytes, and no plan needs less than {least_bytes}, which is what node "
+            f"{node} needs: its inputs and outputs, {self._graph.held_bytes} bytes that are held "
+            "throughout, and what cannot be computed again",
+            budget_bytes,
+            lowest_bytes,
+        )
+
+    def _constructed(self, room: int) -> Iterator[Steps]:
+        """Plans to start from: orders as they are, and walks along them."""
+        for order in self._orders:
+            yield Steps(order, np.zeros(len(order), np.int64))
+            for share in _WALK_SHARES:
+                walk = Walk(self._problem, order, int(room * share))
+                if all(walk.copies < COPIES):
+                    yield Steps(np.array(walk.operations), np.array(walk.swapped))
+
+    def _is_perfect(self, best: Best) -> bool:
+        """Whether nothing can be better: everything fits, and is computed once."""
+        return bool(best.numbers[1] == 0 and best.numbers[2] == self._graph.base_cost)
+
+    def _peak(self, steps: Steps) -> int:
+        swaps = np.flatnonzero(steps.swapped).tolist()
+        peak_bytes = judge(self._graph, steps.operations.tolist(), swaps).peak_bytes
+        return peak_bytes - self._graph.held_bytes
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is searched.
+
+    Attributes:
+        polish: Around the best sequence, before and after everything else.
+        reorder: For an order, far from the one that was given.
+        combine: For what to compute again, and the order, together.
+        rounds: How often the last two.
+    """
+
+    polish: Schedule
+    reorder: Schedule
+    combine: Schedule
+    rounds: int
+
+    @classmethod
+    def of(cls, operations: int) -> Effort:
+        """What suits a graph of some size; it depends on nothing else, so that plans do not."""
+        # Measured: an edit takes this many microseconds.
+        edit_us = 0.5 + 1e-3 * operations + 3.6e-7 * operations**2
+        edits = int(min(_EDITS_PER_OPERATION * operations, _MOST_EDITS, _MOST_WORK_US / edit_us))
+        if not IS_COMPILED:
+            edits = int(edits * _PURE_SHARE)
+        is_thorough = edits >= _THOROUGH * operations
+        rounds = _ROUNDS if is_thorough else 0
+        share = edits // (2 + 4 * rounds)
+        return cls(
+            polish=Schedule(share, hot=0.3),
+            reorder=Schedule(2 * share, hot=10.0, cold=0.1, recompute_share=0),
+            combine=Schedule(2 * share),
+            rounds=rounds,
+        )
+
+
+def steps_of(best: Best) -> Steps:
+    """The sequence that a search found."""
+    length = int(best.numbers[0])
+    return Steps(best.operations[:length].copy(), best.swapped[:length].copy())

@@ -1,0 +1,191 @@
+"""A plan by walking along an order: what does not fit is dropped, and computed again when needed.
+
+Of what is in use, the walk drops what is cheapest to have again for the bytes that it frees and
+the time that it frees them for: cost / (bytes * steps until the next use). That is XLA's walk with
+the rule of dynamic tensor rematerialization (Kirisame et al., 2021), which here knows the future.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from memopt.planning.problem import IntArray, Problem
+
+_NEVER = np.iinfo(np.int64).max
+_PATIENCE = 1.3
+"""Of what everything costs once: beyond that nothing is dropped any more."""
+_MOST_COPIES = 6
+"""Of one operation; the search needs room for more."""
+
+
+class Walk:
+    """One walk along an order.
+
+    Args:
+        problem: What is planned.
+        order: All operations but the end, in an order that runs.
+        budget_bytes: What the walk tries to stay within.
+
+    Attributes:
+        operations: All operations in the order of execution, again where they were dropped.
+        swapped: For each of them, 1 if it is a swap in.
+        copies: How often each operation is among them.
+    """
+
+    def __init__(self, problem: Problem, order: IntArray, budget_bytes: int) -> None:
+        operations = len(problem.cost)
+        self._problem = problem
+        self._budget_bytes = budget_bytes
+        self._place = np.full(operations, len(order), np.int64)
+        self._place[order] = np.arange(len(order))
+        held = np.append(problem.size, 0)
+        self._held = np.add.reduceat(held, problem.value_start[:-1])
+        self._held[np.diff(problem.value_start) == 0] = 0
+        self._next_use = np.full(operations, _NEVER, np.int64)
+        self._uses = self._find_uses(operations)
+        # What a write ends would have to be computed before it: it is not computed again at all.
+        is_ended = np.diff(problem.until_start) > 0
+        self._computable = (problem.single == 0) & ~is_ended
+        self._repeatable = self._computable | (problem.swap_cost > 0)
+        self.copies = np.zeros(operations, np.int64)
+        self._live = np.zeros(operations, np.bool_)
+        self._used_bytes = 0
+        self._now = 0
+        self._chain_cost = problem.cost.astype(np.float64)
+        self._patience = int(problem.cost.sum() * _PATIENCE)
+        self.operations: list[int] = []
+        self.swapped: list[int] = []
+        for op in order:
+            self._run(int(op))
+            self._now += 1
+
+    def _find_uses(self, operations: int) -> list[list[int]]:
+        """For each operation, the places of those that read from it, the last one first."""
+        problem = self._problem
+        uses: list[set[int]] = [set() for _ in range(operations)]
+        readers = np.repeat(np.arange(operations), np.diff(problem.input_start))
+        for reader, source in zip(readers.tolist(), problem.input_op.tolist(), strict=True):
+            uses[source].add(int(self._place[reader]))
+        return [sorted(places, reverse=True) for places in uses]
+
+    def _run(self, op: int) -> None:
+        """Compute an operation of the order, and before it what it needs and is gone."""
+        pinned = {op}
+        stack = [op]
+        while stack:
+            top = stack[-1]
+            sources = self._sources(top)
+            pinned.update(sources)
+            missing = [source for source in sources if self._is_missing(source)]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            if not self._live[top]:
+                self._make(top, pinned)
+        self._release(op)
+
+    def _is_missing(self, op: int) -> bool:
+        """Whether an operation has to be computed before it can be read.
+
+        What cannot be computed again lives on in the sequence, whatever the walk thought of it.
+        """
+        if self._live[op]:
+            return False
+        copies = int(self.copies[op])
+        return not copies or (bool(self._repeatable[op]) and copies < _MOST_COPIES)
+
+    def _sources(self, op: int) -> list[int]:
+        if self._is_swapped_in(op):
+            return []
+        problem = self._problem
+        found = problem.input_op[problem.input_start[op] : problem.input_start[op + 1]]
+        return list(dict.fromkeys(found.tolist()))
+
+    def _is_swapped_in(self, op: int) -> bool:
+        """Whether an operation that was computed before comes back from the host."""
+        if not self.copies[op] or not self._problem.swap_cost[op]:
+            return False
+        cost = self._problem.cost[op]
+        return bool(not self._computable[op] or self._problem.swap_cost[op] < cost)
+
+    def _make(self, op: int, pinned: set[int]) -> None:
+        problem = self._problem
+        needed_bytes = int(self._held[op] + problem.scratch[op])
+        self._make_room(needed_bytes, pinned)
+        is_swapped_in = self._is_swapped_in(op)
+        self._patience -= int((problem.swap_cost if is_swapped_in else problem.cost)[op])
+        self.operations.append(op)
+        self.swapped.append(int(is_swapped_in))
+        self.copies[op] += 1
+        self._live[op] = True
+        self._used_bytes += int(self._held[op])
+        self._look_ahead(op)
+
+    def _make_room(self, needed_bytes: int, pinned: set[int]) -> None:
+        """Drop until there is room; not where dropping has become a cascade of recomputation."""
+        while self._used_bytes + needed_bytes > self._budget_bytes and self._patience > 0:
+            dropped = self._cheapest(pinned)
+            if dropped < 0:
+                return
+            self._drop(dropped)
+
+    def _cheapest(self, pinned: set[int]) -> int:
+        problem = self._problem
+        live = np.flatnonzero(self._live & (self._held > 0))
+        is_free = self._repeatable[live] & (self.copies[live] < _MOST_COPIES - 1)
+        live = live[is_free & ~np.isin(live, list(pinned))]
+        if not len(live):
+            return -1
+        swap = problem.swap_cost[live]
+        cost = np.array([self._cost_of_return(op) for op in live.tolist()])
+        cost = np.where((swap > 0) & ~self._computable[live], swap, cost)
+        cost = np.where(swap > 0, np.minimum(cost, swap), cost)
+        distance = np.minimum(self._next_use[live], len(self._place)) - self._now + 1
+        score = (cost + 1) / (self._held[live] * np.maximum(distance, 1).astype(np.float64))
+        return int(live[np.argmin(score)])
+
+    def _cost_of_return(self, op: int) -> float:
+        """What computing an operation again takes, with what will be gone by then."""
+        cost = float(self._problem.cost[op])
+        when = self._next_use[op]
+        for source in self._sources_of(op):
+            if not self._live[source]:
+                cost += self._chain_cost[source]
+            elif self._next_use[source] < when and self._is_last_use(source, when):
+                cost += float(self._problem.cost[source])
+        return cost
+
+    def _is_last_use(self, op: int, when: int) -> bool:
+        """Whether an operation is read for the last time before a place."""
+        uses = self._uses[op]
+        return not uses or uses[0] < when
+
+    def _drop(self, op: int) -> None:
+        self._chain_cost[op] = self._cost_of_return(op)
+        self._live[op] = False
+        self._used_bytes -= int(self._held[op])
+
+    def _look_ahead(self, op: int) -> None:
+        """Find the next place where an operation's values are read."""
+        uses = self._uses[op]
+        while uses and uses[-1] < self._now:
+            uses.pop()
+        self._next_use[op] = uses[-1] if uses else _NEVER
+
+    def _release(self, op: int) -> None:
+        """Drop what nothing reads any more, among an operation and what it read."""
+        self._now += 1
+        for source in (*self._sources_of(op), op):
+            self._look_ahead(source)
+            if self._live[source] and self._next_use[source] == _NEVER:
+                self._drop(source)
+        self._now -= 1
+
+    def _sources_of(self, op: int) -> list[int]:
+        problem = self._problem
+        found = problem.input_op[problem.input_start[op] : problem.input_start[op + 1]]
+        return [int(source) for source in found]
