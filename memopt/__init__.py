@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from memopt.analysis import MemoryAnalysis, analyze
-from memopt.api import optimize, plan, rewrite
+from memopt.api import optimize, plan, rewrite, sweep
 from memopt.cluster import Device, VirtualCluster
 from memopt.errors import (
     BudgetError,
@@ -91,6 +91,7 @@ __all__ = [
     "plugin_status",
     "rewrite",
     "save",
+    "sweep",
     "verify",
 ]
 

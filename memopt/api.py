@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from memopt.planning.plan import Plan
     from memopt.result import OptimizationResult
 
+    CostGraphSource = CostGraph | Mapping[str, Any] | str | os.PathLike[str]
+
 
 def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, by keyword
     graph: GraphSource,
@@ -167,7 +169,7 @@ def _dump(result: OptimizationResult, flags: Flags) -> None:
 
 
 def plan(
-    cost_graph: CostGraph | Mapping[str, Any] | str | os.PathLike[str],
+    cost_graph: CostGraphSource,
     budget: PlanBudget | float | str,
     *,
     seed: int = 0,
@@ -192,18 +194,55 @@ def plan(
         BudgetError: No plan was found within the budget. It tells the lowest peak that was.
     """
     from memopt.planning.checker import judge
-    from memopt.planning.cost_graph import CostGraph
     from memopt.planning.planner import plan_graph
 
     limit = PlanBudget.parse(budget)
-    if isinstance(cost_graph, (str, os.PathLike)):
-        cost_graph = CostGraph.load(Path(cost_graph))
-    elif not isinstance(cost_graph, CostGraph):
-        cost_graph = CostGraph.from_json(cost_graph)
-    base = judge(cost_graph, cost_graph.order.tolist())
+    graph = _as_cost_graph(cost_graph)
+    base = judge(graph, graph.order.tolist())
     return plan_graph(
-        cost_graph,
+        graph,
         limit.limit_bytes(base.peak_bytes),
         seed=seed,
         time_limit_s=math.inf if time_limit_s is None else time_limit_s,
     )
+
+
+def sweep(
+    cost_graph: CostGraphSource,
+    *,
+    budgets: int = 20,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+) -> tuple[Plan, ...]:
+    """Plan a step that is given as numbers at every budget, from the lowest peak that is found.
+
+    A plan for one budget is kept for every larger one, so costs never rise with the budget.
+
+    Args:
+        cost_graph: As for `plan`.
+        budgets: How many, at even distances, up to what the cost graph's own order needs.
+        seed: Of the search.
+        time_limit_s: Seconds after which to stop; budgets that were not come to are left out.
+
+    Returns:
+        A plan for each budget, the smallest budget first.
+
+    Raises:
+        FileError: The file cannot be read.
+        InvalidGraphError: It is no cost graph.
+    """
+    from memopt.planning import sweep as sweeping
+
+    limit_s = math.inf if time_limit_s is None else time_limit_s
+    graph = _as_cost_graph(cost_graph)
+    return sweeping.sweep(graph, budgets=budgets, seed=seed, time_limit_s=limit_s)
+
+
+def _as_cost_graph(source: CostGraphSource) -> CostGraph:
+    from memopt.planning.cost_graph import CostGraph
+
+    if isinstance(source, CostGraph):
+        return source
+    if isinstance(source, (str, os.PathLike)):
+        return CostGraph.load(Path(source))
+    return CostGraph.from_json(source)

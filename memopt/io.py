@@ -7,6 +7,7 @@ import os
 import re
 import uuid
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memopt.errors import FileError, OptionsError
@@ -152,6 +153,24 @@ def write_bytes(path: str, content: bytes) -> None:
             raise
     except tf.errors.OpError as error:
         raise FileError(f"{path}: cannot be written: {error.message}") from error
+
+
+def write_local(path: str, content: bytes) -> None:
+    """Write a file of this machine, whole or not at all, without TensorFlow.
+
+    Raises:
+        FileError: The place cannot be written to. What was there before is still there.
+    """
+    target = Path(path)
+    part = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
+    try:
+        try:
+            part.write_bytes(content)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path}: cannot be written: {error}") from error
 
 
 def as_item(

@@ -18,7 +18,7 @@ NAMES = (
     "OptimizationReport OptimizationResult Options OptionsError OutOfMemoryError PassError "
     "PassReport Plan PluginError PluginStatus Policy RewriteError RuntimeMemory VariableSpec "
     "Verification VirtualCluster analyze disable enable enabled last_reports optimize "
-    "optimize_function plan plugin_status rewrite save verify"
+    "optimize_function plan plugin_status rewrite save sweep verify"
 ).split()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -48,6 +48,15 @@ class Plan:
     def overhead(self) -> float:
         """What the plan costs on top of computing everything once, as a share of that."""
         return self.cost / self.base_cost - 1 if self.base_cost else 0.0
+
+    def for_budget_of(self, other: Plan) -> Plan:
+        """This plan as one for another plan's budget, which it keeps to as well."""
+        return replace(
+            self,
+            budget_bytes=other.budget_bytes,
+            lower_bound=other.lower_bound,
+            status="optimal" if self.cost == other.lower_bound else other.status,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

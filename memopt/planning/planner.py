@@ -38,8 +38,11 @@ _PURE_SHARE = 1 / 100
 """Of the edits, where nothing is compiled."""
 _THOROUGH = 3_000
 """Edits for each operation from which on it pays to give up the order that was started from."""
-_ROUNDS = 3
+ROUNDS = 3
+"""How often an order is looked for from anew, if it pays."""
+_BISECTIONS = 6
 _LOWER = (0.7, 0.85, 0.95, 0.98, 0.99)
+"""Of the lowest peak found, what the next search for a lower one tries to keep to."""
 _WALK_SHARES = (1.0, 0.95)
 """Of the budget, that walks keep to: what they think of the bytes in use is a little too little."""
 
@@ -57,12 +60,7 @@ class Steps(NamedTuple):
 
 
 def plan_graph(
-    graph: CostGraph,
-    budget_bytes: int,
-    *,
-    seed: int = 0,
-    time_limit_s: float = math.inf,
-    starts: Iterable[Steps] = (),
+    graph: CostGraph, budget_bytes: int, *, seed: int = 0, time_limit_s: float = math.inf
 ) -> Plan:
     """The cheapest plan that is found within a budget.
 
@@ -73,37 +71,12 @@ def plan_graph(
         budget_bytes: What may be in use at any step, everything included.
         seed: Of the search.
         time_limit_s: When to stop at the latest.
-        starts: Sequences to begin with, besides those that are constructed.
 
     Raises:
         BudgetError: No plan was found. It tells the lowest peak that was, what no plan can go
             below, and where.
     """
-    started_s = time.monotonic()
-    planner = Planner(graph, seed, started_s + time_limit_s)
-    found = planner.search(budget_bytes, starts)
-    if found.numbers[1]:
-        raise planner.refusal(budget_bytes)
-    steps = steps_of(found)
-    swaps = tuple(np.flatnonzero(steps.swapped).tolist())
-    # The search is not believed.
-    judgement = judge(graph, steps.operations.tolist(), swaps)
-    if judgement.peak_bytes > budget_bytes:
-        raise AssertionError("the search lost count of the bytes in use")
-    lower_bound = graph.base_cost + planner.bounds.extra_cost(budget_bytes - graph.held_bytes)
-    status: Status = "feasible" if planner.is_finished else "time limit"
-    return Plan(
-        sequence=tuple(graph.ids[op] for op in steps.operations),
-        swaps=swaps,
-        peak_bytes=judgement.peak_bytes,
-        cost=judgement.cost,
-        base_cost=graph.base_cost,
-        budget_bytes=budget_bytes,
-        lower_bound=lower_bound,
-        seconds=time.monotonic() - started_s,
-        seed=seed,
-        status="optimal" if judgement.cost == lower_bound else status,
-    )
+    return Planner(graph, seed, time_limit_s).plan(budget_bytes)
 
 
 class Planner:
@@ -112,17 +85,26 @@ class Planner:
     Args:
         graph: What to plan.
         seed: Of every search.
-        deadline_s: When to stop, by `time.monotonic`.
+        time_limit_s: When to stop at the latest, from now on.
+        rounds: How often an order is looked for from anew.
 
     Attributes:
         bounds: What no plan can be better than.
-        is_finished: Whether no search was stopped by the deadline.
+        is_finished: Whether no search was stopped by the time limit.
     """
 
-    def __init__(self, graph: CostGraph, seed: int = 0, deadline_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        graph: CostGraph,
+        seed: int = 0,
+        time_limit_s: float = math.inf,
+        *,
+        rounds: int = ROUNDS,
+    ) -> None:
         self._graph = graph
         self._seed = seed
-        self._deadline_s = deadline_s
+        self._deadline_s = time.monotonic() + time_limit_s
+        self._effort = Effort.of(graph.operation_count, rounds)
         self._problem = problem_of(graph)
         self._orders = (
             graph.order,
@@ -132,22 +114,57 @@ class Planner:
         self.bounds = Bounds(self._problem, graph.order)
         self.is_finished = True
 
-    def search(self, budget_bytes: int, starts: Iterable[Steps] = ()) -> Best:
+    def plan(self, budget_bytes: int, starts: Iterable[Steps] = ()) -> Plan:
+        """A plan for a budget.
+
+        Args:
+            budget_bytes: What may be in use at any step, everything included.
+            starts: Sequences to begin with, besides those that are constructed.
+
+        Raises:
+            BudgetError: No plan was found.
+        """
+        started_s = time.monotonic()
+        graph = self._graph
+        found = self._search(budget_bytes - graph.held_bytes, starts)
+        if found.numbers[1]:
+            raise self._refusal(budget_bytes)
+        steps = steps_of(found)
+        swaps = tuple(np.flatnonzero(steps.swapped).tolist())
+        # The search is not believed.
+        judgement = judge(graph, steps.operations.tolist(), swaps)
+        if judgement.peak_bytes > budget_bytes:
+            raise AssertionError("the search lost count of the bytes in use")
+        lower_bound = graph.base_cost + self.bounds.extra_cost(budget_bytes - graph.held_bytes)
+        status: Status = "feasible" if self.is_finished else "time limit"
+        return Plan(
+            sequence=tuple(graph.ids[op] for op in steps.operations),
+            swaps=swaps,
+            peak_bytes=judgement.peak_bytes,
+            cost=judgement.cost,
+            base_cost=graph.base_cost,
+            budget_bytes=budget_bytes,
+            lower_bound=lower_bound,
+            seconds=time.monotonic() - started_s,
+            seed=self._seed,
+            status="optimal" if judgement.cost == lower_bound else status,
+        )
+
+    def _search(self, room: int, starts: Iterable[Steps]) -> Best:
         """The best sequence for a budget: over it by as little as possible, then cheapest."""
-        room = budget_bytes - self._graph.held_bytes
         state = new_state(self._problem, room, self._seed)
         best = new_best(state)
         for steps in (*self._constructed(room), *starts):
             fill(self._problem, state, steps.operations, steps.swapped)
             tidy(self._problem, state)
             record(state, best)
-        effort = Effort.of(self._graph.operation_count)
+        effort = self._effort
         self._improve(state, best, effort.polish)
         for _ in range(effort.rounds):
             if self.is_finished and not self._is_perfect(best):
                 self._start_over(state, best, effort)
         self._improve(state, best, effort.polish)
-        if best.numbers[1] and self.is_finished and self._peak(self.lowest) <= room:
+        if best.numbers[1] and self._peak(self.lowest) <= room:
             fill(self._problem, state, *self.lowest)
             record(state, best)
             self._improve(state, best, effort.polish)
@@ -159,21 +176,31 @@ class Planner:
 
         It depends on the graph and the seed alone: what is refused below its peak is planned there.
         """
-        found = min(self._constructed(self.bounds.least_bytes), key=self._peak)
+        found = self._lowest_constructed()
         for share in _LOWER:
             budget_bytes = max(self.bounds.least_bytes, int(self._peak(found) * share))
             state = new_state(self._problem, budget_bytes, self._seed)
             best = new_best(state)
             fill(self._problem, state, *found)
-            self._anneal(state, best, Effort.of(self._graph.operation_count).combine)
+            self._anneal(state, best, self._effort.combine)
             found = min(found, steps_of(best), key=self._peak)
+        return found
+
+    def _lowest_constructed(self) -> Steps:
+        """Of the plans to start from, for budgets that are halved or not, the lowest one."""
+        low, high = self.bounds.least_bytes, self._peak(self._unchanged(self._graph.order))
+        found = min(self._constructed(low), key=self._peak)
+        for _ in range(_BISECTIONS):
+            room = (low + high) // 2
+            steps = min(self._constructed(room), key=self._peak)
+            low, high = (low, room) if self._peak(steps) <= room else (room, high)
+            found = min(found, steps, key=self._peak)
         return found
 
     def _start_over(self, state: State, best: Best, effort: Effort) -> None:
         """Look for an order that needs little, then compute again what does not fit in it."""
         ordered = new_best(state)
-        order = self._graph.order
-        fill(self._problem, state, order, np.zeros(len(order), np.int64))
+        fill(self._problem, state, *self._unchanged(self._graph.order))
         self._anneal(state, ordered, effort.reorder)
         combined = new_best(state)
         fill(self._problem, state, *steps_of(ordered))
@@ -194,28 +221,36 @@ class Planner:
     def _anneal(self, state: State, best: Best, schedule: Schedule) -> None:
         self.is_finished &= anneal(self._problem, state, best, schedule, self._deadline_s)
 
-    def refusal(self, budget_bytes: int) -> BudgetError:
+    @property
+    def lowest_bytes(self) -> int:
+        """The lowest peak that was found, everything included."""
+        return self._peak(self.lowest) + self._graph.held_bytes
+
+    def _refusal(self, budget_bytes: int) -> BudgetError:
         """Why there is no plan: the lowest peak found, the bound, and what needs it."""
-        lowest_bytes = self._peak(self.lowest) + self._graph.held_bytes
         least_bytes = self.bounds.least_bytes + self._graph.held_bytes
         node = self._graph.ids[self.bounds.floor]
         return BudgetError(
             f"no plan was found within {budget_bytes} bytes. The lowest peak found is "
-            f"{lowest_bytes} bytes, and no plan needs less than {least_bytes}, which is what node "
-            f"{node} needs: its inputs and outputs, {self._graph.held_bytes} bytes that are held "
-            "throughout, and what cannot be computed again",
+            f"{self.lowest_bytes} bytes, and no plan needs less than {least_bytes}, which is what "
+            f"node {node} needs: its inputs and outputs, {self._graph.held_bytes} bytes that are "
+            "held throughout, and what cannot be computed again",
             budget_bytes,
-            lowest_bytes,
+            self.lowest_bytes,
         )
 
     def _constructed(self, room: int) -> Iterator[Steps]:
         """Plans to start from: orders as they are, and walks along them."""
         for order in self._orders:
-            yield Steps(order, np.zeros(len(order), np.int64))
+            yield self._unchanged(order)
             for share in _WALK_SHARES:
                 walk = Walk(self._problem, order, int(room * share))
                 if all(walk.copies < COPIES):
                     yield Steps(np.array(walk.operations), np.array(walk.swapped))
+
+    @staticmethod
+    def _unchanged(order: IntArray) -> Steps:
+        return Steps(order, np.zeros(len(order), np.int64))
 
     def _is_perfect(self, best: Best) -> bool:
         """Whether nothing can be better: everything fits, and is computed once."""
@@ -244,21 +279,20 @@ class Effort:
     rounds: int
 
     @classmethod
-    def of(cls, operations: int) -> Effort:
-        """What suits a graph of some size; it depends on nothing else, so that plans do not."""
+    def of(cls, operations: int, rounds: int) -> Effort:
+        """What suits a graph of some size; no clock is asked, so that plans are the same again."""
         # Measured: an edit takes this many microseconds.
         edit_us = 0.5 + 1e-3 * operations + 3.6e-7 * operations**2
         edits = int(min(_EDITS_PER_OPERATION * operations, _MOST_EDITS, _MOST_WORK_US / edit_us))
         if not IS_COMPILED:
             edits = int(edits * _PURE_SHARE)
         is_thorough = edits >= _THOROUGH * operations
-        rounds = _ROUNDS if is_thorough else 0
-        share = edits // (2 + 4 * rounds)
+        share = edits // (2 + 4 * ROUNDS if is_thorough else 2)
         return cls(
             polish=Schedule(share, hot=0.3),
             reorder=Schedule(2 * share, hot=10.0, cold=0.1, recompute_share=0),
             combine=Schedule(2 * share),
-            rounds=rounds,
+            rounds=rounds if is_thorough else 0,
         )
 
 

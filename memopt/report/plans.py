@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.table import Table
+
 from memopt.report.text import bytes_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memopt.planning.plan import Plan
 
 
@@ -21,3 +25,21 @@ def plan_lines(plan: Plan) -> list[str]:
         f"{computed} computations, {repeated} of them repeated, {len(plan.swaps)} swaps in",
         f"{plan.status}, seed {plan.seed}, {plan.seconds:.1f} s",
     ]
+
+
+def sweep_table(plans: Sequence[Plan]) -> Table:
+    """A line for each budget, the smallest first."""
+    table = Table()
+    for column in ("budget", "of the largest", "peak", "overhead", "at least", "repeated"):
+        table.add_column(column, justify="right")
+    for plan in plans:
+        computed = len(plan.sequence) - len(plan.swaps)
+        table.add_row(
+            bytes_text(plan.budget_bytes),
+            f"{plan.budget_bytes / plans[-1].budget_bytes:.1%}",
+            bytes_text(plan.peak_bytes),
+            f"{plan.overhead:.3%}",
+            f"{plan.overhead - plan.gap:.3%}",
+            str(computed - len(set(plan.sequence))),
+        )
+    return table

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -295,6 +296,42 @@ def test_the_command_plans(tmp_path: Path) -> None:
     plan = json.loads(target.read_text(encoding="utf-8"))
     found = judge(graph, plan["sequence"], plan["swaps"])
     assert found.peak_bytes == plan["peak_bytes"] <= plan["budget_bytes"]
+
+
+def test_a_sweep_never_costs_more_for_more_memory() -> None:
+    graph = chain(9)
+    plans = memopt.sweep(graph, budgets=6)
+    assert len(plans) == 6
+    for plan in plans:
+        check(graph, plan)
+    costs = [plan.cost for plan in plans]
+    assert costs == sorted(costs, reverse=True)
+    assert (plans[-1].overhead, plans[-1].status) == (0, "optimal")
+    assert plans[0].overhead > 0
+
+
+def test_a_sweep_without_time_has_a_plan() -> None:
+    graph = layered_graph(60, seed=2)
+    (plan, *_) = memopt.sweep(graph, time_limit_s=0)
+    check(graph, plan)
+
+
+def test_the_command_draws_the_curve(tmp_path: Path) -> None:
+    source, plans, picture = (tmp_path / name for name in ("graph.json", "plans.json", "curve.svg"))
+    source.write_text(json.dumps(_plain(chain(6))), encoding="utf-8")
+    done = _command("plan", str(source), "--sweep", "-o", str(plans), "--svg", str(picture))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("%") >= 40
+    assert len(json.loads(plans.read_text(encoding="utf-8"))) == 20
+    drawn = ET.parse(picture).getroot()
+    assert len(drawn.findall("{http://www.w3.org/2000/svg}circle")) == 20
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--budget", "0.5", "--sweep"], ["--budget", "1", "--svg", "x"]]
+)
+def test_the_command_is_used_one_way_or_the_other(options: list[str]) -> None:
+    assert _command("plan", "graph.json", *options).returncode == 2
 
 
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
