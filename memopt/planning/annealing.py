@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from memopt.planning.sequence_state import State
 
 _DRAWS = 4096
-_THRESHOLDS = -np.log((np.arange(_DRAWS) + 0.5) / _DRAWS)
-"""How much worse, in temperatures, each of 4,096 equally likely draws accepts."""
+_DIGITS = 9
+_THRESHOLDS = np.round(-np.log((np.arange(_DRAWS) + 0.5) / _DRAWS), _DIGITS)
+"""How much worse, in temperatures, each of 4,096 equally likely draws accepts. Logarithms and
+powers, here and below, are rounded: their last bits differ between machines."""
 _COOLING_PERIOD = 256
 _PRICE_PERIOD = 4096
 _FEW, _MANY = 0.3, 0.6
@@ -106,7 +108,8 @@ def anneal(
     periods = max(1, schedule.edits // _COOLING_PERIOD)
     numbers = np.zeros(5, np.float64)
     numbers[_TEMPERATURE] = schedule.hot * cost_unit
-    numbers[_COOLING] = math.pow(schedule.cold / schedule.hot, 1 / periods)
+    cooling = math.pow(schedule.cold / schedule.hot, 1 / periods)
+    numbers[_COOLING] = round(cooling, _DIGITS)
     numbers[_PRICE] = schedule.price * cost_unit / size_unit
     numbers[_DEAREST] = numbers[_PRICE] * _MOST_DEARER
     record(state, best)
