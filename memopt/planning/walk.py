@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _NEVER = np.iinfo(np.int64).max
 _PATIENCE = 1.3
 """Of what everything costs once: beyond that nothing is dropped any more."""
+_MOST_WEIGHED = 32
 _MOST_COPIES = 6
 """Of one operation; the search needs room for more."""
 
@@ -140,13 +141,21 @@ class Walk:
         live = live[is_free & ~np.isin(live, list(pinned))]
         if not len(live):
             return -1
-        swap = problem.swap_cost[live]
-        cost = np.array([self._cost_of_return(op) for op in live.tolist()])
-        cost = np.where((swap > 0) & ~self._computable[live], swap, cost)
-        cost = np.where(swap > 0, np.minimum(cost, swap), cost)
         distance = np.minimum(self._next_use[live], len(self._place)) - self._now + 1
-        score = (cost + 1) / (self._held[live] * np.maximum(distance, 1).astype(np.float64))
-        return int(live[np.argmin(score)])
+        gain = self._held[live] * np.maximum(distance, 1).astype(np.float64)
+        rough = (problem.cost[live] + 1) / gain
+        # What has to come with it is looked at for the most promising ones only.
+        near = np.argsort(rough, kind="stable")[:_MOST_WEIGHED]
+        costs = np.array([self._cheapest_return(op) for op in live[near].tolist()])
+        return int(live[near[np.argmin((costs + 1) / gain[near])]])
+
+    def _cheapest_return(self, op: int) -> float:
+        """What it costs to have an operation's values again, computed or from the host."""
+        swap = float(self._problem.swap_cost[op])
+        if swap and not self._computable[op]:
+            return swap
+        cost = self._cost_of_return(op)
+        return min(cost, swap) if swap else cost
 
     def _cost_of_return(self, op: int) -> float:
         """What computing an operation again takes, with what will be gone by then."""
