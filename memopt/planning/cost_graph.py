@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    IntArray = npt.NDArray[np.int64]
+    from memopt.planning.problem import IntArray
+
     BoolArray = npt.NDArray[np.bool_]
 
 MAX_OPERATIONS = 1_000_000
@@ -106,6 +107,11 @@ class CostGraph:
     def base_cost(self) -> int:
         """What computing everything once costs."""
         return int(self.costs.sum())
+
+    @property
+    def producers(self) -> IntArray:
+        """The operation that each output is of."""
+        return np.repeat(np.arange(self.operation_count), np.diff(self.output_start))
 
     @classmethod
     def build(
@@ -211,8 +217,7 @@ class CostGraph:
             if not 0 <= op < self.operation_count or position[op] >= 0:
                 raise InvalidGraphError("the order does not name every operation once")
             position[op] = at
-        producer = np.repeat(np.arange(self.operation_count), np.diff(self.output_start))
-        reads = np.stack([producer[self.read_values], self.read_ops], axis=1)
+        reads = np.stack([self.producers[self.read_values], self.read_ops], axis=1)
         for first, then in np.concatenate([reads, self.after, self.until]):
             if position[first] >= position[then]:
                 raise InvalidGraphError(

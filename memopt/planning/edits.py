@@ -26,6 +26,9 @@ from memopt.planning.sequence_state import (
     SAVED_OVERSHOOT,
     TO,
     base_bytes,
+    cost_of,
+    free_slot,
+    link,
     overshoot,
     rescan,
     takes,
@@ -89,7 +92,7 @@ def remove(problem: Problem, state: State, slot: int) -> None:
     _look(problem, state, slot, 0)
     _shift(state, slot, state.position[slot], state.numbers[LENGTH] - 1)
     _unlink(state, slot)
-    state.numbers[COST] -= _cost(problem, state, slot)
+    state.numbers[COST] -= cost_of(problem, state, slot)
     _settle(problem, state, slot)
 
 
@@ -106,11 +109,11 @@ def undo(problem: Problem, state: State, slot: int) -> None:
     if origin == _NOWHERE:
         _shift(state, slot, to, state.numbers[LENGTH] - 1)
         _unlink(state, slot)
-        state.numbers[COST] -= _cost(problem, state, slot)
+        state.numbers[COST] -= cost_of(problem, state, slot)
     elif to == _NOWHERE:
-        _link(state, slot, origin)
+        link(state, slot, origin)
         _shift(state, slot, state.numbers[LENGTH] - 1, origin)
-        state.numbers[COST] += _cost(problem, state, slot)
+        state.numbers[COST] += cost_of(problem, state, slot)
     else:
         _shift(state, slot, to, origin)
     if origin != _NOWHERE:
@@ -123,29 +126,14 @@ def undo(problem: Problem, state: State, slot: int) -> None:
 
 
 @compiled
-def free_slot(state: State, op: int) -> int:
-    """A slot for one more computation of an operation, -1 if there are enough of them."""
-    for slot in range(op * COPIES, (op + 1) * COPIES):
-        if state.position[slot] < 0:
-            return slot
-    return -1
-
-
-@compiled
 def _insert(problem: Problem, state: State, slot: int, at: int) -> None:
     _begin(state, _NOWHERE, at)
     _look(problem, state, slot, at)
-    _link(state, slot, at)
+    link(state, slot, at)
     _shift(state, slot, state.numbers[LENGTH] - 1, at)
-    state.numbers[COST] += _cost(problem, state, slot)
+    state.numbers[COST] += cost_of(problem, state, slot)
     state.own_bytes[slot] = base_bytes(problem, slot // COPIES)
     _settle(problem, state, slot)
-
-
-@compiled
-def _cost(problem: Problem, state: State, slot: int) -> int:
-    op = slot // COPIES
-    return int(problem.swap_cost[op] if state.swapped[slot] else problem.cost[op])
 
 
 @compiled
@@ -211,29 +199,6 @@ def _shift(state: State, slot: int, origin: int, to: int) -> None:
         state.bytes_at[at] = state.bytes_at[at + step]
     state.sequence[to] = slot
     state.position[slot] = to
-
-
-@compiled
-def _link(state: State, slot: int, at: int) -> None:
-    """Append a slot, as the computation of its operation that is going to stand at a position."""
-    length = state.numbers[LENGTH]
-    state.sequence[length] = slot
-    state.position[slot] = length
-    state.numbers[LENGTH] = length + 1
-    op = slot // COPIES
-    before = -1
-    after = state.first[op]
-    while after >= 0 and state.position[after] < at:
-        before = after
-        after = state.following[after]
-    state.previous[slot] = before
-    state.following[slot] = after
-    if before >= 0:
-        state.following[before] = slot
-    else:
-        state.first[op] = slot
-    if after >= 0:
-        state.previous[after] = slot
 
 
 @compiled

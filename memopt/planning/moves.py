@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.planning.compiled import compiled
-from memopt.planning.edits import add, add_swap, free_slot, move, remove
+from memopt.planning.edits import add, add_swap, move, remove
 from memopt.planning.problem import COPIES
-from memopt.planning.sequence_state import LENGTH, random_below
+from memopt.planning.sequence_state import LENGTH, free_slot, random_below
 
 if TYPE_CHECKING:
     from memopt.planning.problem import Problem

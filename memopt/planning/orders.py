@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memopt.planning.problem import output_bytes
+
 if TYPE_CHECKING:
     from memopt.planning.problem import IntArray, Problem
 
@@ -74,8 +76,7 @@ class _Ready:
 def depth_first_order(problem: Problem) -> IntArray:
     """What the largest outputs need first, each operation right before what needs it."""
     end = len(problem.cost) - 1
-    held = np.add.reduceat(np.append(problem.size, 0), problem.value_start[:-1])
-    held[np.diff(problem.value_start) == 0] = 0
+    held = output_bytes(problem)
     placed = np.zeros(end + 1, np.bool_)
     order: list[int] = []
     stack: list[tuple[int, bool]] = [(end, False)]

@@ -111,6 +111,7 @@ class Planner:
             list_order(self._problem),
             depth_first_order(self._problem),
         )
+        self._measured = new_state(self._problem, 0, seed)
         self.bounds = Bounds(self._problem, graph.order)
         self.is_finished = True
 
@@ -155,9 +156,7 @@ class Planner:
         state = new_state(self._problem, room, self._seed)
         best = new_best(state)
         for steps in (*self._constructed(room), *starts):
-            fill(self._problem, state, steps.operations, steps.swapped)
-            tidy(self._problem, state)
-            record(state, best)
+            self._offer(state, best, steps)
         effort = self._effort
         self._improve(state, best, effort.polish)
         for _ in range(effort.rounds):
@@ -214,7 +213,11 @@ class Planner:
             return
         fill(self._problem, state, *steps_of(best))
         self._anneal(state, best, schedule)
-        fill(self._problem, state, *steps_of(best))
+        self._offer(state, best, steps_of(best))
+
+    def _offer(self, state: State, best: Best, steps: Steps) -> None:
+        """Record a sequence, without what it computes needlessly, if it is the best."""
+        fill(self._problem, state, *steps)
         tidy(self._problem, state)
         record(state, best)
 
@@ -257,9 +260,9 @@ class Planner:
         return bool(best.numbers[1] == 0 and best.numbers[2] == self._graph.base_cost)
 
     def _peak(self, steps: Steps) -> int:
-        swaps = np.flatnonzero(steps.swapped).tolist()
-        peak_bytes = judge(self._graph, steps.operations.tolist(), swaps).peak_bytes
-        return peak_bytes - self._graph.held_bytes
+        """The peak of a sequence, without what is held throughout."""
+        fill(self._problem, self._measured, *steps)
+        return int(self._measured.bytes_at[: len(steps.operations) + 1].max())
 
 
 @dataclass(frozen=True)

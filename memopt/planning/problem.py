@@ -76,14 +76,14 @@ class Problem(NamedTuple):
 
 
 def problem_of(graph: CostGraph) -> Problem:
-    """The arrays of a cost graph whose aliases are folded, with the end of the step added."""
+    """The arrays of a cost graph, with the end of the step added."""
     end = graph.operation_count
     inputs: list[dict[int, int]] = [{} for _ in range(end + 1)]
     for op, value, takes in zip(graph.read_ops, graph.read_values, graph.read_takes, strict=True):
         # Who reads a value twice cannot write over it.
         inputs[op][int(value)] = 0 if int(value) in inputs[op] else int(takes)
     inputs[end] = {int(value): 0 for value in np.flatnonzero(graph.kept)}
-    producer = np.repeat(np.arange(end), np.diff(graph.output_start))
+    producer = graph.producers
     readers: list[dict[int, int]] = [{} for _ in producer]
     before: list[set[int]] = [set() for _ in range(end + 1)]
     for op, found in enumerate(inputs):
@@ -120,6 +120,13 @@ def problem_of(graph: CostGraph) -> Problem:
         ends_start=_starts(_inverted(until)),
         ends=_flat(_inverted(until)),
     )
+
+
+def output_bytes(problem: Problem) -> IntArray:
+    """Bytes of each operation's values together."""
+    total = np.add.reduceat(np.append(problem.size, 0), problem.value_start[:-1])
+    total[np.diff(problem.value_start) == 0] = 0
+    return total
 
 
 def _with_end(values: IntArray) -> IntArray:

@@ -173,27 +173,51 @@ def clear(state: State) -> None:
 
 
 @compiled
-def append(problem: Problem, state: State, op: int, swapped: int) -> None:
-    """Put one more computation, or swap in, of an operation at the end; bytes are not kept up."""
-    latest = -1
-    copy = 0
-    slot = state.first[op]
-    while slot >= 0:
-        latest = slot
-        copy += 1
-        slot = state.following[slot]
-    slot = op * COPIES + copy
-    at = state.numbers[LENGTH]
-    state.sequence[at] = slot
-    state.position[slot] = at
-    state.swapped[slot] = swapped
-    state.previous[slot] = latest
-    if latest >= 0:
-        state.following[latest] = slot
+def free_slot(state: State, op: int) -> int:
+    """A slot for one more computation of an operation, -1 if there are enough of them."""
+    for slot in range(op * COPIES, (op + 1) * COPIES):
+        if state.position[slot] < 0:
+            return slot
+    return -1
+
+
+@compiled
+def cost_of(problem: Problem, state: State, slot: int) -> int:
+    """What a computation, or a swap in, costs."""
+    op = slot // COPIES
+    return int(problem.swap_cost[op] if state.swapped[slot] else problem.cost[op])
+
+
+@compiled
+def link(state: State, slot: int, at: int) -> None:
+    """Append a slot, as the computation of its operation that is going to stand at a position."""
+    length = state.numbers[LENGTH]
+    state.sequence[length] = slot
+    state.position[slot] = length
+    state.numbers[LENGTH] = length + 1
+    op = slot // COPIES
+    before = -1
+    after = state.first[op]
+    while after >= 0 and state.position[after] < at:
+        before = after
+        after = state.following[after]
+    state.previous[slot] = before
+    state.following[slot] = after
+    if before >= 0:
+        state.following[before] = slot
     else:
         state.first[op] = slot
-    state.numbers[LENGTH] = at + 1
-    state.numbers[COST] += problem.swap_cost[op] if swapped else problem.cost[op]
+    if after >= 0:
+        state.previous[after] = slot
+
+
+@compiled
+def append(problem: Problem, state: State, op: int, swapped: int) -> None:
+    """Put one more computation, or swap in, of an operation at the end; bytes are not kept up."""
+    slot = free_slot(state, op)
+    state.swapped[slot] = swapped
+    link(state, slot, state.numbers[LENGTH])
+    state.numbers[COST] += cost_of(problem, state, slot)
 
 
 @compiled

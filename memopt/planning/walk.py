@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memopt.planning.problem import output_bytes
+
 if TYPE_CHECKING:
     from memopt.planning.problem import IntArray, Problem
 
@@ -42,9 +44,7 @@ class Walk:
         self._budget_bytes = budget_bytes
         self._place = np.full(operations, len(order), np.int64)
         self._place[order] = np.arange(len(order))
-        held = np.append(problem.size, 0)
-        self._held = np.add.reduceat(held, problem.value_start[:-1])
-        self._held[np.diff(problem.value_start) == 0] = 0
+        self._held = output_bytes(problem)
         self._next_use = np.full(operations, _NEVER, np.int64)
         self._uses = self._find_uses(operations)
         # What a write ends would have to be computed before it: it is not computed again at all.
@@ -61,7 +61,6 @@ class Walk:
         self.swapped: list[int] = []
         for op in order:
             self._run(int(op))
-            self._now += 1
 
     def _find_uses(self, operations: int) -> list[list[int]]:
         """For each operation, the places of those that read from it, the last one first."""
@@ -102,9 +101,7 @@ class Walk:
     def _sources(self, op: int) -> list[int]:
         if self._is_swapped_in(op):
             return []
-        problem = self._problem
-        found = problem.input_op[problem.input_start[op] : problem.input_start[op + 1]]
-        return list(dict.fromkeys(found.tolist()))
+        return list(dict.fromkeys(self._sources_of(op)))
 
     def _is_swapped_in(self, op: int) -> bool:
         """Whether an operation that was computed before comes back from the host."""
@@ -186,13 +183,12 @@ class Walk:
         self._next_use[op] = uses[-1] if uses else _NEVER
 
     def _release(self, op: int) -> None:
-        """Drop what nothing reads any more, among an operation and what it read."""
+        """Go on behind an operation: drop what nothing reads any more of it and what it read."""
         self._now += 1
         for source in (*self._sources_of(op), op):
             self._look_ahead(source)
             if self._live[source] and self._next_use[source] == _NEVER:
                 self._drop(source)
-        self._now -= 1
 
     def _sources_of(self, op: int) -> list[int]:
         problem = self._problem

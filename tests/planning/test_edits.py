@@ -10,10 +10,19 @@ import pytest
 from support.cost_graphs import random_graph
 
 from memopt.planning.checker import judge
-from memopt.planning.edits import add, add_swap, free_slot, move, remove, undo
+from memopt.planning.edits import add, add_swap, move, remove, undo
 from memopt.planning.moves import highest, is_removable, lowest
 from memopt.planning.problem import COPIES, Problem, problem_of
-from memopt.planning.sequence_state import BUDGET, COST, LENGTH, OVERSHOOT, State, fill, new_state
+from memopt.planning.sequence_state import (
+    BUDGET,
+    COST,
+    LENGTH,
+    OVERSHOOT,
+    State,
+    fill,
+    free_slot,
+    new_state,
+)
 
 if TYPE_CHECKING:
     from memopt.planning.cost_graph import CostGraph
