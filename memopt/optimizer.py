@@ -187,7 +187,9 @@ class MemoryOptimizer:
                 properties.require()
             nodes_before = len(graph)
             parts = [
-                part._replace(context=replace(part.context, runtime=self.runtime))
+                part._replace(
+                    context=replace(part.context, runtime=self.runtime, costs=simulators.costs)
+                )
                 for part in _parts(graph, item, properties, simulators)
             ]
             before = self._runtime_memory(parts[0])

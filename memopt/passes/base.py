@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memopt.costs.buffer_rules import Runtime
+    from memopt.costs.cost_model import CostModel
     from memopt.costs.properties import Properties
     from memopt.costs.simulated_memory import SimulatedMemory
     from memopt.graph.rewriter import Declined, Edit, Rewriter, Touches
@@ -35,6 +36,7 @@ class Context:
         budget_bytes: What may be in use at any moment while the graph runs, everything included,
             also what callers of a function hold; 0 for as little as possible.
         runtime: What kernels run on; this machine, without oneDNN, if not given.
+        costs: How long operations take; by the analytical model if not given.
     """
 
     properties: Properties
@@ -44,6 +46,7 @@ class Context:
     simulated: SimulatedMemory | None = None
     budget_bytes: int = 0
     runtime: Runtime | None = None
+    costs: CostModel | None = None
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from memopt.planning.chains import NOTHING, propose_any, take_back
 from memopt.planning.compiled import compiled
 from memopt.planning.edits import remove, undo
-from memopt.planning.moves import propose
 from memopt.planning.problem import COPIES
 from memopt.planning.sequence_state import COST, LENGTH, OVERSHOOT, random_below
 
@@ -51,6 +51,7 @@ class Schedule:
         hot: The temperature at the start, in costs of an average operation.
         cold: The temperature at the end.
         recompute_share: Of 1,000 edits, those that compute something again.
+        chain_share: Of 1,000 edits, those of whole chains; see `propose_any`.
         price: What an average output over the budget costs at the start, in costs of an average
             operation.
     """
@@ -59,6 +60,7 @@ class Schedule:
     hot: float = 1.0
     cold: float = 0.01
     recompute_share: int = 200
+    chain_share: int = 0
     price: float = 0.1
 
 
@@ -117,7 +119,9 @@ def anneal(
         if time.monotonic() > deadline_s:
             return False
         edits = min(_SLICE, schedule.edits - start)
-        _search(problem, state, best, (edits, schedule.recompute_share), numbers)
+        _search(
+            problem, state, best, (edits, schedule.recompute_share, schedule.chain_share), numbers
+        )
     return True
 
 
@@ -159,32 +163,32 @@ def _search(
     problem: Problem,
     state: State,
     best: Best,
-    effort: tuple[int, int],
+    effort: tuple[int, int, int],
     numbers: npt.NDArray[np.float64],
 ) -> None:
-    edits, recompute_share = effort
+    edits, recompute_share, chain_share = effort
     temperature = numbers[_TEMPERATURE]
     price = numbers[_PRICE]
     within = numbers[_WITHIN]
     energy = state.numbers[COST] + price * state.numbers[OVERSHOOT]
-    for edit in range(edits):
-        if edit % _COOLING_PERIOD == 0:
+    for number in range(edits):
+        if number % _COOLING_PERIOD == 0:
             temperature *= numbers[_COOLING]
-        if edit % _PRICE_PERIOD == _PRICE_PERIOD - 1:
+        if number % _PRICE_PERIOD == _PRICE_PERIOD - 1:
             price = _adapted(price, within / _PRICE_PERIOD, numbers[_DEAREST])
             within = 0.0
             energy = state.numbers[COST] + price * state.numbers[OVERSHOOT]
         if state.numbers[OVERSHOOT] == 0:
             within += 1.0
-        slot = propose(problem, state, recompute_share)
-        if slot < 0:
+        edit = propose_any(problem, state, recompute_share, chain_share)
+        if edit == NOTHING:
             continue
         changed = state.numbers[COST] + price * state.numbers[OVERSHOOT]
         if changed - energy <= temperature * _THRESHOLDS[random_below(state, _DRAWS)]:
             energy = changed
             record(state, best)
         else:
-            undo(problem, state, slot)
+            take_back(problem, state, edit)
     numbers[_TEMPERATURE] = temperature
     numbers[_PRICE] = price
     numbers[_WITHIN] = within

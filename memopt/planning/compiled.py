@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ def _cache_directory() -> Path:
     return Path(root) / "memopt" / f"planning-{digest.hexdigest()[:16]}"
 
 
-def _find_compiler() -> Callable[[_Function], _Function] | None:
+def _find_compiler() -> Callable[..., Any] | None:
     if os.environ.get(PURE_VARIABLE):
         return None
     try:
@@ -43,13 +43,13 @@ def _find_compiler() -> Callable[[_Function], _Function] | None:
         return None
     directory = str(_cache_directory())
 
-    def compile_function(function: _Function) -> _Function:
+    def compile_function(function: _Function, *, inlined: bool = True) -> _Function:
         usual = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = directory
         try:
             # Arguments are many arrays: passing them on, and counting who refers to them, takes
             # ten times as long as the work, so all is one function, and nothing is counted.
-            compiler = numba.njit(cache=True, forceinline=True, _nrt=False)
+            compiler = numba.njit(cache=True, forceinline=inlined, _nrt=False)
             compiled_function: _Function = compiler(function)
         finally:
             numba.config.CACHE_DIR = usual
@@ -61,6 +61,11 @@ def _find_compiler() -> Callable[[_Function], _Function] | None:
 _COMPILER = _find_compiler()
 IS_COMPILED = _COMPILER is not None
 """Whether the loops are compiled in this process."""
+
+
+def compiled_apart(function: _Function) -> _Function:
+    """The same for a function that is too large to become part of each that calls it."""
+    return function if _COMPILER is None else _COMPILER(function, inlined=False)
 
 
 def compiled(function: _Function) -> _Function:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.planning.compiled import compiled
+from memopt.planning.compiled import compiled, compiled_apart
 from memopt.planning.problem import COPIES
 from memopt.planning.sequence_state import (
     BUDGET,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _NOWHERE = -1
 
 
-@compiled
+@compiled_apart
 def move(problem: Problem, state: State, slot: int, to: int) -> None:
     """Move a computation to another position.
 
@@ -57,35 +57,27 @@ def move(problem: Problem, state: State, slot: int, to: int) -> None:
     _settle(problem, state, slot)
 
 
-@compiled
-def add(problem: Problem, state: State, op: int, at: int) -> int:
-    """Compute an operation once more.
+@compiled_apart
+def add(problem: Problem, state: State, op: int, at: int, swapped: int) -> int:
+    """Compute an operation once more, or swap its values in.
 
     Args:
         problem: What is planned.
         state: Is changed; must have room for the operation (`free_slot`) and in the sequence.
         op: The operation; computed before the position.
         at: Where it stands afterwards.
+        swapped: 1 to swap in.
 
     Returns:
-        The new computation's slot.
+        The new slot.
     """
     slot = free_slot(state, op)
-    state.swapped[slot] = 0
+    state.swapped[slot] = swapped
     _insert(problem, state, slot, at)
     return slot
 
 
-@compiled
-def add_swap(problem: Problem, state: State, op: int, at: int) -> int:
-    """Swap an operation's values in; arguments and result are those of `add`."""
-    slot = free_slot(state, op)
-    state.swapped[slot] = 1
-    _insert(problem, state, slot, at)
-    return slot
-
-
-@compiled
+@compiled_apart
 def remove(problem: Problem, state: State, slot: int) -> None:
     """Take a computation out of the sequence. Another one must precede all that read it."""
     _begin(state, state.position[slot], _NOWHERE)
@@ -96,7 +88,7 @@ def remove(problem: Problem, state: State, slot: int) -> None:
     _settle(problem, state, slot)
 
 
-@compiled
+@compiled_apart
 def undo(problem: Problem, state: State, slot: int) -> None:
     """Take the last edit back. It concerned this slot."""
     origin = state.numbers[FROM]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.planning.compiled import compiled
-from memopt.planning.edits import add, add_swap, move, remove
+from memopt.planning.edits import add, move, remove
 from memopt.planning.problem import COPIES
 from memopt.planning.sequence_state import LENGTH, free_slot, random_below
 
@@ -108,16 +108,28 @@ def _recompute(problem: Problem, state: State) -> int:
     if inputs == 0 or state.swapped[reader]:
         return -1
     source = problem.input_op[problem.input_start[op] + random_below(state, inputs)]
+    return repeat(problem, state, source, at)
+
+
+@compiled
+def repeat(problem: Problem, state: State, source: int, at: int) -> int:
+    """Compute an operation again, or swap it in, at a position behind its first computation.
+
+    Returns:
+        The new slot, -1 if that cannot be.
+    """
     if state.sequence[at - 1] // COPIES == source or not _has_room(state, source):
         return -1
+    swapped = 0
     if problem.swap_cost[source] and (problem.single[source] or random_below(state, 2)):
-        return add_swap(problem, state, source, at)
-    if problem.single[source]:
+        swapped = 1
+    elif problem.single[source]:
         return -1
-    for edge in range(problem.until_start[source], problem.until_start[source + 1]):
-        if state.position[state.first[problem.until[edge]]] < at:
-            return -1
-    return add(problem, state, source, at)
+    else:
+        for edge in range(problem.until_start[source], problem.until_start[source + 1]):
+            if state.position[state.first[problem.until[edge]]] < at:
+                return -1
+    return add(problem, state, source, at, swapped)
 
 
 @compiled

@@ -86,10 +86,10 @@ class Planner:
         graph: What to plan.
         seed: Of every search.
         time_limit_s: When to stop at the latest, from now on.
-        rounds: How often an order is looked for from anew.
+        effort: How much is searched; what suits the graph if not given.
+        walks: Whether walks along orders are among what is started from: they take a while.
 
     Attributes:
-        bounds: What no plan can be better than.
         is_finished: Whether no search was stopped by the time limit.
     """
 
@@ -99,12 +99,14 @@ class Planner:
         seed: int = 0,
         time_limit_s: float = math.inf,
         *,
-        rounds: int = ROUNDS,
+        effort: Effort | None = None,
+        walks: bool = True,
     ) -> None:
         self._graph = graph
         self._seed = seed
         self._deadline_s = time.monotonic() + time_limit_s
-        self._effort = Effort.of(graph.operation_count, rounds)
+        self._effort = effort or Effort.of(graph.operation_count, ROUNDS)
+        self._walks = walks
         self._problem = problem_of(graph)
         self._orders = (
             graph.order,
@@ -112,8 +114,12 @@ class Planner:
             depth_first_order(self._problem),
         )
         self._measured = new_state(self._problem, 0, seed)
-        self.bounds = Bounds(self._problem, graph.order)
         self.is_finished = True
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """What no plan can be better than."""
+        return Bounds(self._problem, self._graph.order)
 
     def plan(self, budget_bytes: int, starts: Iterable[Steps] = ()) -> Plan:
         """A plan for a budget.
@@ -127,7 +133,8 @@ class Planner:
         """
         started_s = time.monotonic()
         graph = self._graph
-        found = self._search(budget_bytes - graph.held_bytes, starts)
+        room = budget_bytes - graph.held_bytes
+        found = self._search_further(self._search(room, starts), room)
         if found.numbers[1]:
             raise self._refusal(budget_bytes)
         steps = steps_of(found)
@@ -151,6 +158,28 @@ class Planner:
             status="optimal" if judgement.cost == lower_bound else status,
         )
 
+    def search(self, budget_bytes: int, starts: Iterable[Steps] = ()) -> tuple[Steps, bool]:
+        """The best sequence that is found for a budget, and whether it is within it.
+
+        Args:
+            budget_bytes: What may be in use at any step, everything included.
+            starts: Sequences to begin with, besides those that are constructed.
+        """
+        room = budget_bytes - self._graph.held_bytes
+        state = new_state(self._problem, room, self._seed)
+        best, fresh = new_best(state), new_best(state)
+        for steps in (*self._constructed(room), *starts):
+            self._offer(state, best, steps)
+        if self._is_perfect(best):
+            return steps_of(best), True
+        fill(self._problem, state, *self._unchanged(self._graph.order))
+        self._anneal(state, fresh, self._effort.explore)
+        for schedule in self._effort.rework:
+            self._improve(state, fresh, schedule)
+            self._improve(state, best, schedule)
+        best = min(best, fresh, key=_rank)
+        return steps_of(best), not best.numbers[1]
+
     def _search(self, room: int, starts: Iterable[Steps]) -> Best:
         """The best sequence for a budget: over it by as little as possible, then cheapest."""
         state = new_state(self._problem, room, self._seed)
@@ -163,10 +192,16 @@ class Planner:
             if self.is_finished and not self._is_perfect(best):
                 self._start_over(state, best, effort)
         self._improve(state, best, effort.polish)
-        if best.numbers[1] and self._peak(self.lowest) <= room:
-            fill(self._problem, state, *self.lowest)
-            record(state, best)
-            self._improve(state, best, effort.polish)
+        return best
+
+    def _search_further(self, best: Best, room: int) -> Best:
+        """Where nothing is within a budget: around the lowest sequence that can be found at all."""
+        if not best.numbers[1] or self._peak(self.lowest) > room:
+            return best
+        state = new_state(self._problem, room, self._seed)
+        fill(self._problem, state, *self.lowest)
+        record(state, best)
+        self._improve(state, best, self._effort.polish)
         return best
 
     @cached_property
@@ -246,7 +281,7 @@ class Planner:
         """Plans to start from: orders as they are, and walks along them."""
         for order in self._orders:
             yield self._unchanged(order)
-            for share in _WALK_SHARES:
+            for share in _WALK_SHARES if self._walks else ():
                 walk = Walk(self._problem, order, int(room * share))
                 if all(walk.copies < COPIES):
                     yield Steps(np.array(walk.operations), np.array(walk.swapped))
@@ -273,20 +308,38 @@ class Effort:
         polish: Around the best sequence, before and after everything else.
         reorder: For an order, far from the one that was given.
         combine: For what to compute again, and the order, together.
+        explore: Likewise, far from the order that was given, for a single search.
+        rework: Around what that found, and around the best that was known before.
         rounds: How often the last two.
     """
 
     polish: Schedule
     reorder: Schedule
     combine: Schedule
+    explore: Schedule
+    rework: tuple[Schedule, ...]
     rounds: int
 
     @classmethod
-    def of(cls, operations: int, rounds: int) -> Effort:
-        """What suits a graph of some size; no clock is asked, so that plans are the same again."""
+    def of(
+        cls,
+        operations: int,
+        rounds: int = ROUNDS,
+        *,
+        most_work_us: float = _MOST_WORK_US,
+        edits_per_operation: int = _EDITS_PER_OPERATION,
+    ) -> Effort:
+        """What suits a graph of some size; no clock is asked, so that plans are the same again.
+
+        Args:
+            operations: Of the graph.
+            rounds: How often an order is looked for from anew, if there is time for that.
+            most_work_us: About what one search takes at most.
+            edits_per_operation: How many are tried at most.
+        """
         # Measured: an edit takes this many microseconds.
         edit_us = 0.5 + 1e-3 * operations + 3.6e-7 * operations**2
-        edits = int(min(_EDITS_PER_OPERATION * operations, _MOST_EDITS, _MOST_WORK_US / edit_us))
+        edits = int(min(edits_per_operation * operations, _MOST_EDITS, most_work_us / edit_us))
         if not IS_COMPILED:
             edits = int(edits * _PURE_SHARE)
         is_thorough = edits >= _THOROUGH * operations
@@ -295,8 +348,20 @@ class Effort:
             polish=Schedule(share, hot=0.3),
             reorder=Schedule(2 * share, hot=10.0, cold=0.1, recompute_share=0),
             combine=Schedule(2 * share),
+            explore=_single(edits // 2, hot=1.0),
+            rework=(_single(edits // 8, hot=0.3), _single(edits // 8, hot=0.1)),
             rounds=rounds if is_thorough else 0,
         )
+
+
+def _single(edits: int, hot: float) -> Schedule:
+    """A part of a single search, which has to get far with few edits: in chains."""
+    return Schedule(edits, hot=hot, cold=hot / 300, recompute_share=200, chain_share=400)
+
+
+def _rank(best: Best) -> tuple[int, int]:
+    """Less is better: bytes over the budget, then costs."""
+    return int(best.numbers[1]), int(best.numbers[2])
 
 
 def steps_of(best: Best) -> Steps:

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 LENGTH, COST, OVERSHOOT, BUDGET, RANDOM = range(5)
 ENTRIES, EVENTS, OWNS, LOW, HIGH, FROM, TO, SAVED_AT, SAVED_OVERSHOOT = range(5, 14)
+CHAIN, CONSUMER = 14, 15
 """Places in `State.numbers`; those of the second line belong to the last edit, to undo it."""
+LONGEST_CHAIN = 24
+"""How many computations are put in, or taken out, together."""
 
 _ROOM = 64
 
@@ -42,6 +45,8 @@ class State(NamedTuple):
         event: Ranges of positions and what was added there.
         owned: Slots and what their own bytes changed by.
         saved_bytes: What stood in `bytes_at` where the edit changed it.
+        chain: The slots of the last chain of edits, a number that belongs to each, and 1 for a swap
+            in.
     """
 
     sequence: IntArray
@@ -59,6 +64,7 @@ class State(NamedTuple):
     event: IntArray
     owned: IntArray
     saved_bytes: IntArray
+    chain: IntArray
 
 
 def new_state(problem: Problem, budget_bytes: int, seed: int) -> State:
@@ -95,6 +101,7 @@ def new_state(problem: Problem, budget_bytes: int, seed: int) -> State:
         event=np.zeros((6 * entries, 3), np.int64),
         owned=np.zeros((2 * entries, 2), np.int64),
         saved_bytes=np.zeros(capacity, np.int64),
+        chain=np.zeros((LONGEST_CHAIN, 3), np.int64),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from memopt.errors import BudgetError
 from memopt.planning.checker import judge
-from memopt.planning.planner import Planner, Steps
+from memopt.planning.planner import Effort, Planner, Steps
 
 if TYPE_CHECKING:
     from memopt.planning.cost_graph import CostGraph
@@ -37,7 +37,7 @@ def sweep(
         A plan for each budget, the smallest budget first.
     """
     deadline_s = time.monotonic() + time_limit_s
-    planner = Planner(graph, seed, time_limit_s, rounds=1)
+    planner = Planner(graph, seed, time_limit_s, effort=Effort.of(graph.operation_count, rounds=1))
     index = {label: op for op, label in enumerate(graph.ids)}
     highest_bytes = judge(graph, graph.order.tolist()).peak_bytes
     lowest_bytes = min(planner.lowest_bytes, highest_bytes)

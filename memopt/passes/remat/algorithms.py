@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from memopt.costs.buffer_graph import simulate
 from memopt.passes.remat.paths.rematerialization import rematerialize_paths
 from memopt.passes.remat.peak_priority import rematerialize_peaks
+from memopt.passes.remat.planned.planning import rematerialize_planned
 from memopt.passes.remat.segments.planning import rematerialize_segments, sqrt_segments
 from memopt.passes.remat.storing.forms import Strategies
 from memopt.passes.remat.walk import Walk, along_sequence
@@ -29,6 +30,7 @@ PATH = "path"
 SEGMENTS = "segments"
 PEAK_PRIORITY = "peakpriority"
 SQRT = "sqrt"
+PLANNER = "planner"
 COMPRESS = "compress"
 STANDARD_COMPRESS = "standardcompress"
 BEST = "best"
@@ -130,6 +132,11 @@ def sqrt(network: Network, limits: Limits) -> Iterator[Rematerialized]:
     yield sqrt_segments(network)
 
 
+def planner(network: Network, limits: Limits) -> Iterator[Rematerialized]:
+    """The planner, which knows nothing of what the other algorithms find."""
+    yield rematerialize_planned(network, limits.limit_bytes, forms=limits.forms)
+
+
 def _walks(network: Network, limits: Limits, *, recompute: bool) -> Iterator[Walk]:
     """Walks with the limit, with lower ones and, for what is out of reach, with higher ones."""
     held_bytes = network.buffer_graph.held_bytes
@@ -159,6 +166,7 @@ ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
         SEGMENTS: segments,
         PEAK_PRIORITY: peak_priority,
         SQRT: sqrt,
+        PLANNER: planner,
         COMPRESS: compress,
         STANDARD_COMPRESS: standard,
     }
@@ -170,6 +178,7 @@ ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
 - `segments`: checkpointing by segments; see `rematerialize_segments`.
 - `peakpriority`: the walk for the sake of one peak after the other, as in today's XLA.
 - `sqrt`: the plain rule of sqrt(n) segments, to compare with. It knows no limit.
+- `planner`: a search for order, copies and swaps together; see `rematerialize_planned`.
 - `compress`, `standardcompress`: the walk, which keeps results in smaller forms, or computes them
   again, whichever costs less.
 """
@@ -179,7 +188,8 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
     """The cheapest plan within the limit, or the one that comes nearest to it.
 
     Args:
-        algorithm: One of `ALGORITHMS`, or "best": standard, path and segments.
+        algorithm: One of `ALGORITHMS`, or "best": standard, path and segments, and the planner,
+            which starts from what they found.
         network: The sequence with its buffers.
         limits: What to keep to.
     """
@@ -188,6 +198,10 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
         return nothing
     names = (STANDARD, PATH, SEGMENTS) if algorithm == BEST else (algorithm,)
     plans = [_first_within(ALGORITHMS[name], network, limits, nothing) for name in names]
+    if algorithm == BEST:
+        starts = [plan.done for plan in plans if plan.done is not None]
+        done = rematerialize_planned(network, limits.limit_bytes, forms=limits.forms, starts=starts)
+        plans.append(Plan.of(done))
     within = [plan for plan in plans if plan.peak_bytes <= limits.limit_bytes]
     if within:
         return min(within, key=lambda plan: (plan.added_ns, plan.peak_bytes))

@@ -61,7 +61,7 @@ def network_of(
     frames = find_frames(nodes, sequence)
     named = context.fed | context.fetched | context.kept | declined
     recomputable = [False] * len(nodes)
-    costs = GrapplerCosts()
+    costs = context.costs or GrapplerCosts()
     weights = [1] * len(nodes)
     intensities = [0.0] * len(nodes)
     for number in sequence:
@@ -69,7 +69,7 @@ def network_of(
         recomputable[number] = (
             not frames[number] and node.name not in named and can_run_twice(node, graph.library)
         )
-        if recomputable[number] and buffer_graph.made[number]:
+        if buffer_graph.made[number]:
             cost = costs.cost(node, _ANY_CPU, context.properties)
             weights[number] = max(cost.execution_ns, 1)
             intensities[number] = cost.compute_ns / (cost.memory_ns + 1)

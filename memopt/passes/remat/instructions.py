@@ -56,14 +56,19 @@ class Instructions:
         self.makes = [list(buffers) for buffers in graph.made]
         self.handed_on = views.handed_on
         self.maker = find_makers(graph)
-        self.readers: list[list[int]] = [[] for _ in graph.size_bytes]
-        for node in network.sequence:
-            for buffer in graph.read[node]:
-                self.readers[buffer].append(node)
         self.size_bytes = list(graph.size_bytes)
+        self.readers: list[list[int]] = []
+        self.find_readers()
         self.lasting = list(graph.lasting)
         self.reusable = [list(buffers) for buffers in graph.reusable]
         self.pinned = views.pinned
+
+    def find_readers(self) -> None:
+        """Find out anew who reads each buffer, from what the instructions in the line read."""
+        self.readers = [[] for _ in self.size_bytes]
+        for instruction in self.line:
+            for buffer in self.reads[instruction]:
+                self.readers[buffer].append(instruction)
 
     def followers(self, instruction: int) -> Iterable[int]:
         """Who must come after an instruction and reads nothing from it."""

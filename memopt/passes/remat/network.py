@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from memopt.costs.buffer_graph import simulate
+from memopt.sequencing.frames import find_loop_entries
+from memopt.sequencing.precedence import Precedence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +38,20 @@ class Network:
     recomputable: Sequence[bool]
     weights: Sequence[int]
     intensities: Sequence[float] = ()
+
+    @cached_property
+    def precedence(self) -> Precedence:
+        """What must come before what in any sequence of the same nodes, copies aside."""
+        graph = self.buffer_graph
+        producers = [list(before) for before in graph.producers]
+        runs = frozenset(self.sequence)
+        for node in self.sequence:
+            for follower in self.followers[node]:
+                producers[follower].append(node)
+        for enter, condition in find_loop_entries(graph.nodes):
+            if enter in runs:
+                producers[condition].append(enter)
+        return Precedence(producers, runs)
 
     @cached_property
     def peak_bytes(self) -> int:

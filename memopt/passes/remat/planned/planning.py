@@ -1,0 +1,102 @@
+"""The planner on a network: order, recomputation and swaps together, until a limit is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memopt.passes.remat.planned.realization import realize
+from memopt.passes.remat.planned.reduction import Reduction
+from memopt.planning.planner import Effort, Planner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from memopt.passes.remat.network import Network
+    from memopt.passes.remat.storing.forms import Form
+    from memopt.passes.remat.walk import Rematerialized
+    from memopt.planning.planner import Steps
+
+_ATTEMPTS = 3
+"""How often a limit is tried, each time with what was missing before taken off."""
+_LOWER = (0.93, 0.98)
+"""Of the lowest peak so far, what is tried next where the limit is out of reach."""
+_MOST_WORK_US = 6e6
+"""About what one search takes at most."""
+_EDITS_PER_OPERATION = 2_000
+_MOST_CONSTRUCTED = 4_000
+"""Operations up to which the planner's own walks are among the starts."""
+
+
+def rematerialize_planned(
+    network: Network,
+    limit_bytes: int,
+    *,
+    forms: Mapping[int, Sequence[Form]],
+    starts: Iterable[Rematerialized] = (),
+) -> Rematerialized:
+    """The cheapest sequence within a limit that the planner finds; the lowest one if none is.
+
+    The planner sees the network without what holds next to nothing (see `Reduction`). What it
+    finds is put together and simulated as it is; if that is over the limit, it gets less room.
+
+    Args:
+        network: The sequence with its buffers.
+        limit_bytes: What may be in use, what was held before the step included.
+        forms: By node: other forms of its result; those on the host become swaps.
+        starts: What other algorithms found.
+    """
+    return _Planning(network, limit_bytes, forms, starts).plan()
+
+
+class _Planning:
+    def __init__(
+        self,
+        network: Network,
+        limit_bytes: int,
+        forms: Mapping[int, Sequence[Form]],
+        starts: Iterable[Rematerialized],
+    ) -> None:
+        self._limit_bytes = limit_bytes
+        self._held_bytes = network.buffer_graph.held_bytes
+        self._forms = forms
+        self._reduction = Reduction.of(network, forms)
+        graph = self._reduction.cost_graph
+        self._planner = Planner(
+            graph,
+            effort=Effort.of(
+                graph.operation_count,
+                rounds=1,
+                most_work_us=_MOST_WORK_US,
+                edits_per_operation=_EDITS_PER_OPERATION,
+            ),
+            walks=graph.operation_count <= _MOST_CONSTRUCTED,
+        )
+        found = (self._reduction.steps(start) for start in starts)
+        self._starts = [steps for steps in found if steps is not None]
+
+    def plan(self) -> Rematerialized:
+        best, best_steps = self._approach(self._limit_bytes, self._starts)
+        if best.peak_bytes <= self._limit_bytes:
+            return best
+        for share in _LOWER:
+            room_bytes = self._held_bytes + int((best.peak_bytes - self._held_bytes) * share)
+            found, steps = self._approach(max(room_bytes, self._limit_bytes), [best_steps])
+            if found.peak_bytes < best.peak_bytes:
+                best, best_steps = found, steps
+        return best
+
+    def _approach(self, limit_bytes: int, starts: Sequence[Steps]) -> tuple[Rematerialized, Steps]:
+        """What keeps a limit once it is put together, or comes nearest to it."""
+        found: list[tuple[Rematerialized, Steps]] = []
+        room_bytes = limit_bytes
+        for _ in range(_ATTEMPTS):
+            steps, is_within = self._planner.search(room_bytes, starts)
+            done = realize(self._reduction, steps, self._forms)
+            found.append((done, steps))
+            if done.peak_bytes <= limit_bytes or not is_within:
+                break
+            room_bytes -= done.peak_bytes - limit_bytes
+            starts = (*starts, steps)
+        return min(
+            found, key=lambda each: (max(each[0].peak_bytes, limit_bytes), each[0].added_weight)
+        )

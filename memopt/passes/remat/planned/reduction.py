@@ -1,0 +1,251 @@
+"""A network as a cost graph: what holds next to nothing is folded into what is around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memopt.costs.buffer_graph import simulate
+from memopt.passes.remat.network import find_makers, find_views
+from memopt.planning.cost_graph import CostGraph, Operation
+from memopt.planning.planner import Steps
+from memopt.planning.problem import COPIES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from memopt.passes.remat.network import Network
+    from memopt.passes.remat.storing.forms import Form
+    from memopt.passes.remat.walk import Rematerialized
+
+_NEGLECTED = 200
+"""All folded buffers together hold at most this fraction of the step's own peak at any time."""
+_FIRST_SIZE = 100
+"""The largest that one of them can be, as a fraction of that."""
+_WIDEST = 4
+"""Of operations that a folded node may have to come after; from there on it is no longer folded."""
+START = -1
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A cost graph and what its operations stand for.
+
+    Attributes:
+        network: What it was made from.
+        cost_graph: The operations that hold something, in the network's order.
+        nodes: By operation: the node, or `START` for the one that stands for what is there before
+            the step and is freed during it.
+        operation: By node: its operation, -1 if it is folded.
+    """
+
+    network: Network
+    cost_graph: CostGraph
+    nodes: tuple[int, ...]
+    operation: tuple[int, ...]
+
+    @classmethod
+    def of(cls, network: Network, forms: Mapping[int, Sequence[Form]]) -> Reduction:
+        """Fold a network.
+
+        Views are folded, and what neither makes nor reads anything but the smallest buffers: they
+        run where they are needed, and only tell what must come before what.
+
+        Args:
+            network: The sequence with its buffers.
+            forms: By node: other forms of its result; those on the host become swaps.
+        """
+        return _Reducing(network, forms).reduce()
+
+    def steps(self, done: Rematerialized) -> Steps | None:
+        """A sequence with copies as the planner has it; `None` if there are too many of one node.
+
+        What another algorithm stored is not taken over: it is read as if computed again.
+        """
+        origin, operation = done.instructions.origin, self.operation
+        found = [] if self.nodes[:1] != (START,) else [0]
+        found += [operation[origin[each]] for each in done.sequence if each >= 0]
+        operations = np.array([each for each in found if each >= 0], np.int64)
+        counts = np.bincount(operations, minlength=len(self.nodes))
+        if done.instructions.conversions or counts.max(initial=0) >= COPIES or not counts.all():
+            return None
+        return Steps(operations, np.zeros_like(operations))
+
+
+class _Reducing:
+    def __init__(self, network: Network, forms: Mapping[int, Sequence[Form]]) -> None:
+        graph = network.buffer_graph
+        self._network = network
+        self._graph = graph
+        self._forms = forms
+        self._timeline = simulate(graph, network.sequence)
+        self._maker = find_makers(graph)
+        self._is_pinned = find_views(network).pinned
+        self._runs = frozenset(network.sequence)
+        self._is_large = self._find_large()
+        self._has_users = [False] * len(graph.nodes)
+        for node in network.sequence:
+            for source in network.inputs[node]:
+                self._has_users[source] = True
+        self._freed = [
+            buffer
+            for buffer, is_large in enumerate(self._is_large)
+            if is_large and self._is_freed(buffer)
+        ]
+        self._nodes: list[int] = [START] if self._freed else []
+        self._operation = [-1] * len(graph.nodes)
+        # By folded node: the operations that come before it.
+        self._behind: dict[int, tuple[int, ...]] = {}
+        self._place: dict[int, tuple[int, int]] = {}
+
+    def reduce(self) -> Reduction:
+        network = self._network
+        for output, buffer in enumerate(self._freed):
+            self._place[buffer] = (0, output)
+        kept = self._find_kept()
+        leads_on = self._find_leading(kept)
+        before: list[tuple[int, ...]] = [()] * len(self._nodes)
+        for node in network.sequence:
+            behind = self._find_behind(network.precedence.producers[node])
+            if node not in kept and not (node in leads_on and len(behind) > _WIDEST):
+                self._behind[node] = behind
+                continue
+            self._operation[node] = len(self._nodes)
+            for output, buffer in enumerate(self._outputs(node)):
+                self._place[buffer] = (len(self._nodes), output)
+            self._nodes.append(node)
+            before.append(behind or tuple(range(len(self._freed) and 1)))
+        operations = [self._describe(op, node, before[op]) for op, node in enumerate(self._nodes)]
+        freed_bytes = sum(self._graph.size_bytes[buffer] for buffer in self._freed)
+        cost_graph = CostGraph.build(operations, held_bytes=self._graph.held_bytes - freed_bytes)
+        return Reduction(network, cost_graph, tuple(self._nodes), tuple(self._operation))
+
+    def _find_large(self) -> list[bool]:
+        """By buffer: whether the step makes or frees it and it is too large to be neglected."""
+        graph, runs = self._graph, self._runs
+        moving = {
+            buffer
+            for buffer, maker in enumerate(self._maker)
+            if maker in runs or self._is_freed(buffer)
+        }
+        most_bytes = self._timeline.step_peak_bytes // _NEGLECTED
+        size_bytes = self._timeline.step_peak_bytes // _FIRST_SIZE
+        while size_bytes and self._together_bytes(moving, size_bytes) > most_bytes:
+            size_bytes //= 2
+        return [
+            buffer in moving and size > size_bytes for buffer, size in enumerate(graph.size_bytes)
+        ]
+
+    def _together_bytes(self, moving: Collection[int], largest_bytes: int) -> int:
+        """The most that buffers up to a size hold at any time, beyond what they hold before."""
+        sizes = [
+            size if buffer in moving and size <= largest_bytes else 0
+            for buffer, size in enumerate(self._graph.size_bytes)
+        ]
+        small = replace(self._graph, size_bytes=sizes, scratch_bytes=[0] * len(self._graph.nodes))
+        return simulate(small, self._network.sequence).step_peak_bytes
+
+    def _is_freed(self, buffer: int) -> bool:
+        """Whether it is there before the step and goes during it, as a variable's old value."""
+        if self._maker[buffer] >= 0 or self._graph.lasting[buffer]:
+            return False
+        return self._timeline.last_position[buffer] >= 0
+
+    def _find_kept(self) -> set[int]:
+        """The nodes that are operations of their own."""
+        network, graph = self._network, self._graph
+        kept: set[int] = set()
+        for node in network.sequence:
+            if self._outputs(node) or self._reads_for_itself(node):
+                kept.add(node)
+            if self._is_repeatable(node):
+                # Copies of a node come before them, too.
+                kept.update(network.followers[node])
+            if graph.scratch_bytes[node] * _NEGLECTED > self._timeline.step_peak_bytes:
+                kept.add(node)
+        return kept & self._runs
+
+    def _find_leading(self, kept: Collection[int]) -> set[int]:
+        """The nodes that come before some of others."""
+        users = self._network.precedence.users
+        leads_on: set[int] = set()
+        for node in reversed(self._network.sequence):
+            if any(user in kept or user in leads_on for user in users[node]):
+                leads_on.add(node)
+        return leads_on
+
+    def _outputs(self, node: int) -> list[int]:
+        return [buffer for buffer in self._graph.made[node] if self._is_large[buffer]]
+
+    def _reads_for_itself(self, node: int) -> bool:
+        """Whether a node is the end of something large, and does not hand it on."""
+        is_view = not self._graph.made[node] and self._has_users[node]
+        return not is_view and bool(self._reads(node))
+
+    def _reads(self, node: int) -> list[int]:
+        """The large buffers that a node reads and that could be gone otherwise."""
+        graph = self._graph
+        made = graph.made[node]
+        return [
+            buffer
+            for buffer in graph.read[node]
+            if self._is_large[buffer] and not graph.lasting[buffer] and buffer not in made
+        ]
+
+    def _is_repeatable(self, node: int) -> bool:
+        graph = self._graph
+        if not self._network.recomputable[node] or not self._outputs(node):
+            return False
+        return not any(graph.lasting[b] or self._is_pinned[b] for b in graph.made[node])
+
+    def _find_behind(self, producers: Iterable[int]) -> tuple[int, ...]:
+        found: dict[int, None] = {}
+        for producer in producers:
+            op = self._operation[producer]
+            found.update(dict.fromkeys((op,) if op >= 0 else self._behind.get(producer, ())))
+        return tuple(found)
+
+    def _describe(self, op: int, node: int, before: tuple[int, ...]) -> Operation:
+        graph, size_bytes = self._graph, self._graph.size_bytes
+        if node == START:
+            sizes = tuple(size_bytes[buffer] for buffer in self._freed)
+            return Operation(0, sizes, is_recomputable=False)
+        outputs, reads = self._outputs(node), self._reads(node)
+        read = {self._place[buffer][0] for buffer in reads}
+        is_repeatable = self._is_repeatable(node)
+        followers = self._network.followers[node] if is_repeatable else ()
+        return Operation(
+            cost=self._network.weights[node],
+            output_bytes=tuple(size_bytes[buffer] for buffer in outputs),
+            inputs=tuple(self._place[buffer] for buffer in reads),
+            writes_over=self._find_taken(outputs, reads),
+            scratch_bytes=graph.scratch_bytes[node],
+            is_recomputable=is_repeatable,
+            kept=tuple(place for place, each in enumerate(outputs) if graph.lasting[each]),
+            after=tuple(each for each in before if each not in read),
+            until=tuple(self._operation[f] for f in followers if self._operation[f] > op),
+            swap_cost=self._swap_cost(node),
+        )
+
+    def _find_taken(self, outputs: Sequence[int], reads: Sequence[int]) -> tuple[int, ...]:
+        """Which inputs the outputs take over: as it is without a plan, or the kernel's choice."""
+        taken: dict[int, None] = {}
+        for buffer in outputs:
+            choices = [each for each in self._graph.reusable[buffer] if each in reads]
+            actual = self._timeline.reused.get(buffer)
+            choice = actual if actual in choices else next(iter(choices), None)
+            if choice is not None:
+                taken[reads.index(choice)] = None
+        return tuple(taken)
+
+    def _swap_cost(self, node: int) -> int:
+        forms = self._forms.get(node, ())
+        on_host = any(form.stays for form in forms)
+        return cheapest_on_host(forms).weight if on_host else 0
+
+
+def cheapest_on_host(forms: Iterable[Form]) -> Form:
+    """Of the forms of a result, the cheapest from which it can be had any number of times."""
+    return min((form for form in forms if form.stays), key=lambda form: form.weight)

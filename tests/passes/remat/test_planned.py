@@ -1,0 +1,161 @@
+"""The planner on networks: what it is given, what is made of its plans, and what they come to."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from support.remat_networks import network_of, random_network
+from support.rematerialized import assert_computes_the_same
+from support.small_buffers import Step, small_graph
+
+from memopt.costs.buffer_graph import simulate
+from memopt.passes.remat.algorithms import (
+    BEST,
+    PATH,
+    PLANNER,
+    SEGMENTS,
+    STANDARD,
+    Limits,
+    make_plan,
+)
+from memopt.passes.remat.planned.planning import rematerialize_planned
+from memopt.passes.remat.planned.reduction import Reduction
+from memopt.passes.remat.storing.forms import Form
+from memopt.planning.checker import judge
+
+if TYPE_CHECKING:
+    from memopt.passes.remat.network import Network
+    from memopt.passes.remat.walk import Rematerialized
+
+SEEDS = range(12)
+
+
+def layers(count: int, weight: int = 1) -> Network:
+    """Layers and their way back; every result takes 8 bytes, and what a layer makes costs this."""
+    steps = [Step("x0", (), -1), Step("f1", ("x0",), 8)]
+    steps += [Step(f"f{n}", (f"f{n - 1}",), 8) for n in range(2, count + 1)]
+    steps.append(Step(f"g{count}", (f"f{count}",), 8))
+    steps += [Step(f"g{n}", (f"g{n + 1}", f"f{n}"), 8) for n in reversed(range(1, count))]
+    network = network_of(small_graph(steps), fixed=("x0",))
+    network.weights[1:] = [weight] * (len(steps) - 1)  # type: ignore[index]
+    return network
+
+
+def names(done: Rematerialized) -> list[str]:
+    nodes = done.buffer_graph.nodes
+    return [nodes[instruction].name for instruction in done.sequence]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_network_needs_what_its_cost_graph_needs(seed: int) -> None:
+    network = random_network(Random(seed), 60)
+    graph = Reduction.of(network, {}).cost_graph
+    assert judge(graph, graph.order.tolist()).peak_bytes == network.peak_bytes
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_networks(seed: int) -> None:
+    network = random_network(Random(seed), 60)
+    for share in (1.0, 0.8, 0.6):
+        limit_bytes = int(network.peak_bytes * share)
+        done = rematerialize_planned(network, limit_bytes, forms={})
+        assert_computes_the_same(done)
+        assert done.peak_bytes == simulate(done.buffer_graph, done.sequence).peak_bytes
+        again = rematerialize_planned(network, limit_bytes, forms={})
+        assert again.sequence == done.sequence
+        assert again.instructions.inputs == done.instructions.inputs
+        if share == 1.0:
+            assert not done.copies
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_best_plan_is_none_worse_than_any(seed: int) -> None:
+    network = random_network(Random(seed), 60)
+    for share in (0.9, 0.6):
+        limits = Limits(int(network.peak_bytes * share), largest_block=16)
+        best = make_plan(BEST, network, limits)
+        for name in (STANDARD, PATH, SEGMENTS, PLANNER):
+            other = make_plan(name, network, limits)
+            if other.peak_bytes <= limits.limit_bytes:
+                assert best.peak_bytes <= limits.limit_bytes
+                if name != PLANNER:
+                    assert best.added_ns <= other.added_ns
+            elif best.peak_bytes > limits.limit_bytes and name != PLANNER:
+                assert best.peak_bytes <= other.peak_bytes
+
+
+def test_a_limit_is_kept_where_nothing_else_keeps_it() -> None:
+    """Of random networks, the planner brings more within a limit, and those at less cost."""
+    others = (STANDARD, PATH, SEGMENTS)
+    kept = dict.fromkeys((*others, BEST), 0)
+    saved = dict.fromkeys(others, 0)
+    for seed in SEEDS:
+        network = random_network(Random(seed), 60)
+        limits = Limits(int(network.peak_bytes * 0.7), largest_block=16)
+        plans = {name: make_plan(name, network, limits) for name in kept}
+        within = {name for name, plan in plans.items() if plan.peak_bytes <= limits.limit_bytes}
+        for name in within:
+            kept[name] += 1
+    for network in (layers(count) for count in (12, 20, 30)):
+        limits = Limits(network.peak_bytes // 2, largest_block=16)
+        best = make_plan(BEST, network, limits)
+        for name in others:
+            saved[name] += make_plan(name, network, limits).added_ns - best.added_ns
+    assert kept[BEST] > max(kept[name] for name in others)
+    assert min(saved.values()) >= 0
+
+
+def test_layers_are_checkpointed() -> None:
+    """Sixteen layers in the memory of nine, at no more work than by segments."""
+    network = layers(16)
+    assert network.peak_bytes == 17 * 8
+    done = rematerialize_planned(network, 9 * 8, forms={})
+    assert_computes_the_same(done)
+    assert done.peak_bytes <= 9 * 8
+    segments = make_plan(SEGMENTS, network, Limits(9 * 8))
+    assert done.added_weight <= segments.added_ns
+
+
+def test_results_are_taken_to_the_host_where_that_costs_less() -> None:
+    network = layers(8, weight=100)
+    forms = {node: [Form("serialize", 0, 10, 5, stays=True)] for node in range(1, 9)}
+    done = rematerialize_planned(network, 5 * 8, forms=forms)
+    assert done.peak_bytes <= 5 * 8
+    assert done.stored
+    assert not done.copies
+    table = done.instructions
+    for store in done.stored:
+        (source,) = table.inputs[store]
+        at = done.sequence.index(store)
+        readers = [reader for reader in table.readers[table.makes[source][0]] if reader != store]
+        assert all(done.sequence.index(reader) < at for reader in readers)
+
+
+def test_views_of_what_runs_again_are_copied() -> None:
+    steps = [
+        Step("x", (), -1),
+        Step("a", ("x",), 8),
+        Step("seen", ("a",), 0, aliases=True),
+        Step("again", ("seen",), 0, aliases=True),
+        Step("b", ("again",), 8),
+        Step("c", ("b",), 8, scratch_bytes=8),
+        Step("d", ("c",), 8, scratch_bytes=8),
+        Step("e", ("d", "again"), 8),
+    ]
+    network = network_of(small_graph(steps), fixed=("x",))
+    done = rematerialize_planned(network, network.peak_bytes - 8, forms={})
+    assert_computes_the_same(done)
+    assert names(done).count("a") == 2
+    assert names(done).count("seen") == names(done).count("again") == 2
+    assert names(done)[-4:] == ["a", "seen", "again", "e"]
+
+
+def test_what_holds_next_to_nothing_is_folded() -> None:
+    steps = [Step("x", (), -1), Step("tiny", ("x",), 1), Step("big", ("tiny",), 4_000)]
+    steps += [Step("other", ("big",), 4_000), Step("last", ("other", "big", "tiny"), 4_000)]
+    network = network_of(small_graph(steps), fixed=("x", "last"))
+    reduction = Reduction.of(network, {})
+    assert reduction.operation[:2] == (-1, -1)
+    assert reduction.nodes == (2, 3, 4)
