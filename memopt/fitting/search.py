@@ -1,0 +1,98 @@
+"""The search for the largest size that fits, by as few trials as possible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LARGEST = 1 << 30
+"""No larger size is tried; a step whose memory does not depend on it would never end."""
+
+_FINENESS = 64
+"""Sizes are told apart to this part of themselves, small ones to one."""
+_MOST_GROWTH = 2.0
+_LEAST_GROWTH = 1.125
+_BORDER = 0.125
+"""What an interpolation keeps from both ends, as a share of what lies between them."""
+
+
+class Trial(NamedTuple):
+    """A size that was tried.
+
+    Attributes:
+        size: The size.
+        excess: By what share it is over what is allowed; 0 or less if it fits.
+    """
+
+    size: int
+    excess: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is within what is allowed."""
+        return self.excess <= 0
+
+
+def find_largest(
+    excess_of: Callable[[int], float], guess: int, *, multiple: int = 1, below: int | None = None
+) -> int:
+    """The largest size that fits, to 1/64; 0 if none does.
+
+    Sizes above one that does not fit do not fit either, nor are they tried; the size that comes out
+    was tried itself. From the guess the search goes up or down, by what was missing or left; what
+    lies between a size that fits and one that does not is cut in turns by interpolation and in
+    half, so that every two trials halve it at least.
+
+    Args:
+        excess_of: By what share a size is over what is allowed.
+        guess: Where to begin.
+        multiple: Sizes are multiples of this.
+        below: A size that is known not to fit.
+    """
+    fits: Trial | None = None
+    fails: Trial | None = None if below is None else Trial(below, 1.0)
+    size = _on_grid(guess, multiple)
+    if below is not None:
+        size = min(size, _on_grid(below - 1, multiple))
+    for number in range(200):
+        trial = Trial(size, excess_of(size))
+        if trial.fits:
+            fits = trial
+        else:
+            fails = trial
+        low = 0 if fits is None else fits.size
+        if fails is None:
+            if size >= LARGEST:
+                return size
+            size = min(_on_grid(round(low * _growth(fits)), multiple, above=low), LARGEST)
+            continue
+        if fails.size - low <= max(multiple, low // _FINENESS):
+            return low
+        size = _between(fits, fails, multiple, halve=number % 2 == 1)
+    raise AssertionError("the search does not end")
+
+
+def _growth(fits: Trial | None) -> float:
+    """How much larger to try next, by how much is left."""
+    assert fits is not None
+    return min(max(1 - fits.excess, _LEAST_GROWTH), _MOST_GROWTH)
+
+
+def _between(fits: Trial | None, fails: Trial, multiple: int, *, halve: bool) -> int:
+    """A size between one that fits (or none) and one that does not."""
+    low = 0 if fits is None else fits.size
+    if fits is None:
+        # What is needed is near linear in the size.
+        share = 0.5 if halve else 1 / (1 + fails.excess)
+    else:
+        share = 0.5 if halve else -fits.excess / (fails.excess - fits.excess)
+    share = min(max(share, _BORDER), 1 - _BORDER)
+    size = _on_grid(low + round(share * (fails.size - low)), multiple, above=low)
+    return min(size, _on_grid(fails.size - 1, multiple))
+
+
+def _on_grid(size: int, multiple: int, *, above: int = 0) -> int:
+    """The multiple next to a size and not above it, but more than another."""
+    return max(size // multiple * multiple, above // multiple * multiple + multiple)
