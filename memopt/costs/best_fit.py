@@ -7,12 +7,16 @@ from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline
 
 _UNIT_BYTES = 256
 _FIRST_REGION_BYTES = 2 << 20
 _LARGEST_REST_BYTES = 128 << 20
+"""A rest that is no less is split off in any case."""
 _HANDLE_BYTES = 200
+"""What TensorFlow keeps for each variable beside its value."""
 _VARIABLE_OPS = ("ReadVariableOp", "Assign", "ResourceApply")
 
 
@@ -82,8 +86,7 @@ class BestFit:
         position = bisect_left(self._free, (needed_bytes, -math.inf))
         if position == len(self._free):
             return None
-        _, place = self._free.pop(position)
-        return self._chunks[place]
+        return self._chunks[int(self._free.pop(position)[1])]
 
     def _extend(self, needed_bytes: int) -> bool:
         left_bytes = (self._limit_bytes - self._taken_bytes) // _UNIT_BYTES * _UNIT_BYTES
@@ -129,14 +132,14 @@ def _rounded(size_bytes: int) -> int:
     return max(-(-size_bytes // _UNIT_BYTES), 1) * _UNIT_BYTES
 
 
-def first_without_room(timeline: MemoryTimeline, limit_bytes: int) -> int | None:
-    """The position in a step's sequence of the first operation that finds no room; `None` if all do.
+def has_room(timeline: MemoryTimeline, limit_bytes: int) -> bool:
+    """Whether every operation of a step finds room when it asks for it.
 
-    What is held lies one after the other where the step begins. Where it lies in truth, and what
-    holes there are, depends on what the process did before: this is an estimate.
+    What is held lies as a process leaves it that puts variables and inputs there first, and then
+    runs the step: `step_process` does. In another process there are other holes.
 
     Args:
-        timeline: The step.
+        timeline: The step, in the order in which it runs.
         limit_bytes: What the allocator may hand out.
     """
     allocator = BestFit(limit_bytes)
@@ -144,22 +147,39 @@ def first_without_room(timeline: MemoryTimeline, limit_bytes: int) -> int | None
     places: dict[int, int] = {}
     for buffer in _held(graph):
         place = allocator.allocate(graph.size_bytes[buffer])
-        if place is None:
-            return 0
+        if place is None or allocator.allocate(_HANDLE_BYTES) is None:
+            return False
         places[buffer] = place
-        allocator.allocate(_HANDLE_BYTES)
-    for position, kind, buffer, size_bytes in timeline.events():
+    for _, kind, buffer, size_bytes in timeline.events():
         if kind == "free":
-            root = buffer
-            while root not in places and root in timeline.reused:
-                root = timeline.reused[root]
-            allocator.free(places.pop(root))
+            allocator.free(places.pop(_first_owner(buffer, places, timeline)))
             continue
         place = allocator.allocate(size_bytes)
         if place is None:
-            return position
+            return False
         places[buffer] = place
-    return None
+    return True
+
+
+def least_limit_bytes(timeline: MemoryTimeline) -> int:
+    """About the lowest limit under which a step finds room, to 1/64; see `has_room`."""
+    low, high = timeline.peak_bytes, max(2 * timeline.peak_bytes, _FIRST_REGION_BYTES)
+    while not has_room(timeline, high):
+        low, high = high, 2 * high
+    while high - low > high // 64:
+        middle = (low + high) // 2
+        if has_room(timeline, middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _first_owner(buffer: int, places: Mapping[int, int], timeline: MemoryTimeline) -> int:
+    """The buffer that the memory of another was handed out for, before it was handed on."""
+    while buffer not in places:
+        buffer = timeline.reused[buffer]
+    return buffer
 
 
 def _held(graph: BufferGraph) -> list[int]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 LARGEST = 1 << 30
 """No larger size is tried; a step whose memory does not depend on it would never end."""
 
-_FINENESS = 64
+_FINENESS = 32
 """Sizes are told apart to this part of themselves, small ones to one."""
 _MOST_GROWTH = 2.0
+_MOST_EXTRAPOLATION = 8.0
+_OVERSHOOT = 1.02
 _LEAST_GROWTH = 1.125
+_MOST_TRIALS = 200
 _BORDER = 0.125
 """What an interpolation keeps from both ends, as a share of what lies between them."""
 
@@ -38,7 +41,7 @@ class Trial(NamedTuple):
 def find_largest(
     excess_of: Callable[[int], float], guess: int, *, multiple: int = 1, below: int | None = None
 ) -> int:
-    """The largest size that fits, to 1/64; 0 if none does.
+    """The largest size that fits, to 1/32; 0 if none does.
 
     Sizes above one that does not fit do not fit either, nor are they tried; the size that comes out
     was tried itself. From the guess the search goes up or down, by what was missing or left; what
@@ -51,18 +54,18 @@ def find_largest(
         multiple: Sizes are multiples of this.
         below: A size that is known not to fit.
     """
-    fits: Trial | None = None
+    fits: list[Trial] = []
     fails: Trial | None = None if below is None else Trial(below, 1.0)
     size = _on_grid(guess, multiple)
     if below is not None:
         size = min(size, _on_grid(below - 1, multiple))
-    for number in range(200):
+    for number in range(_MOST_TRIALS):
         trial = Trial(size, excess_of(size))
         if trial.fits:
-            fits = trial
+            fits.append(trial)
         else:
             fails = trial
-        low = 0 if fits is None else fits.size
+        low = fits[-1].size if fits else 0
         if fails is None:
             if size >= LARGEST:
                 return size
@@ -70,14 +73,19 @@ def find_largest(
             continue
         if fails.size - low <= max(multiple, low // _FINENESS):
             return low
-        size = _between(fits, fails, multiple, halve=number % 2 == 1)
+        size = _between(fits[-1] if fits else None, fails, multiple, halve=number % 2 == 1)
     raise AssertionError("the search does not end")
 
 
-def _growth(fits: Trial | None) -> float:
-    """How much larger to try next, by how much is left."""
-    assert fits is not None
-    return min(max(1 - fits.excess, _LEAST_GROWTH), _MOST_GROWTH)
+def _growth(fits: Sequence[Trial]) -> float:
+    """How much larger to try next: where a line through the last two meets what is allowed."""
+    last = fits[-1]
+    rise = last.excess - fits[-2].excess if len(fits) > 1 else 0.0
+    if rise <= 0:
+        return _MOST_GROWTH
+    growth = 1 - last.excess / rise * (1 - fits[-2].size / last.size)
+    # A bit more: if it does not fit, what is left to look at is small.
+    return min(max(growth * _OVERSHOOT, _LEAST_GROWTH), _MOST_EXTRAPOLATION)
 
 
 def _between(fits: Trial | None, fails: Trial, multiple: int, *, halve: bool) -> int:

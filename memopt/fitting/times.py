@@ -50,9 +50,7 @@ def estimate_overhead(item: GrapplerItem, result: OptimizationResult, costs: Cos
     return max(found)
 
 
-def _running(
-    before: Graph, after: Graph, runtime: RuntimeMemory
-) -> tuple[list[Node], list[Node]]:
+def _running(before: Graph, after: Graph, runtime: RuntimeMemory) -> tuple[list[Node], list[Node]]:
     """The nodes that run, of each of two graphs."""
     first = [runtime.before.buffer_graph.nodes[node].name for node in runtime.before.sequence]
     second = [runtime.after.buffer_graph.nodes[node].name for node in runtime.after.sequence]
