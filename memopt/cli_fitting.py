@@ -10,7 +10,6 @@ import click
 
 from memopt.console import start_tensorflow, terminal, working
 from memopt.errors import OptionsError
-from memopt.options import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,12 +85,12 @@ def fit(
     """
     from memopt.fitting.dimensions import Dimension
     from memopt.fitting.fit import fit as fit_graph
-    from memopt.fitting.fit import parse_overhead
+    from memopt.fitting.fit import parse_memory, parse_overhead
     from memopt.io import read_graph, write_graph
     from memopt.report.fits import fit_remarks, fit_table
 
     with _usage("--memory"):
-        memory_bytes = parse_bytes(memory)
+        memory_bytes = parse_memory(memory)
     with _usage("--max-overhead"):
         allowed = parse_overhead(max_overhead)
     with _usage("--dimension"):

@@ -17,8 +17,8 @@ NAMES = (
     "GrapplerItem InvalidGraphError Level MemoptError MemoryAnalysis MemoryOptimizer "
     "OptimizationReport OptimizationResult Options OptionsError OutOfMemoryError PassError "
     "PassReport Plan PluginError PluginStatus Policy Profile RewriteError RuntimeMemory "
-    "VariableSpec Verification VirtualCluster analyze disable enable enabled fit last_reports optimize "
-    "optimize_function plan plugin_status profile rewrite save sweep verify"
+    "VariableSpec Verification VirtualCluster analyze disable enable enabled fit "
+    "last_reports optimize optimize_function plan plugin_status profile rewrite save sweep verify"
 ).split()
 
 

@@ -35,6 +35,8 @@ _SHARE = re.compile(r"(?P<percent>[0-9]+(?:\.[0-9]+)?)\s*%")
 _FIRST_GUESS = 3
 """How much larger than the unchanged step's the first size is that is planned."""
 _STEP_DOWN = 32
+_MEBIBYTE = 1 << 20
+_STRING = 7
 _MOST_RUNS = 8
 
 
@@ -80,6 +82,13 @@ class Fit:
         return self.size / self.free_size if self.free_size else None
 
     @property
+    def unknown_sizes(self) -> tuple[str, ...]:
+        """The tensors whose sizes are not known: they count as little as they can. No strings."""
+        properties = self.result.report.properties
+        found = ((name, properties.tensor(name)) for name in properties.unknown_sizes())
+        return tuple(name for name, tensor in found if tensor and tensor.dtype != _STRING)
+
+    @property
     def graph_def(self) -> GraphDef:
         """The rewritten step, for this size only: what was planned are sizes."""
         return self.result.graph_def
@@ -101,7 +110,7 @@ class Fit:
             "free_size": self.free_size,
             "factor": self.factor,
             "failed_sizes": list(self.failed_sizes),
-            "unknown_sizes": list(self.result.report.properties.unknown_sizes()),
+            "unknown_sizes": list(self.unknown_sizes),
             "seconds": self.seconds,
             "probes": [
                 {"size": probe.size, "fits": probe.result is not None, "outcome": probe.outcome}
@@ -155,7 +164,7 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
     """
     if multiple_of < 1:
         raise OptionsError(f"sizes cannot be multiples of {multiple_of}")
-    memory_bytes = parse_bytes(str(memory))
+    memory_bytes = parse_memory(memory)
     settings = Settings(memory_limit_bytes=memory_bytes)
     allowed = parse_overhead(max_overhead)
     say = progress or (lambda _: None)
@@ -193,6 +202,18 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
         result=probe.result,
         item=planner.sized(size),
     )
+
+
+def parse_memory(text: int | str) -> int:
+    """The bytes that a step may use: 1500000000 or "4GiB".
+
+    Raises:
+        OptionsError: It is no number of bytes, or less than the MiB in which allocators count.
+    """
+    memory_bytes = parse_bytes(str(text))
+    if memory_bytes < _MEBIBYTE:
+        raise OptionsError(f"{text!r} is less than 1MiB, and TensorFlow's limits are whole MiB")
+    return memory_bytes
 
 
 def parse_overhead(text: float | str) -> float:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _BUDGETS = 6
 """How many budgets are tried for a size: what fits by its sum may find no room for its parts."""
 _LOWER = 0.96
+_HOPELESS = 0.5
+"""The excess of time that somewhat more memory does not make up for."""
 _LEAST_OVERHEAD = 0.05
 """What excess is measured by where less is allowed."""
 
@@ -81,7 +83,6 @@ class SizePlanner:
 
     def __post_init__(self) -> None:
         self._model = choose_costs(self.costs, self.item)
-        # What had to be left free for the allocator's sake at one size has to be at the next.
         self._budget_bytes = self.limit_bytes
 
     def sized(self, size: int) -> GrapplerItem:
@@ -117,26 +118,44 @@ class SizePlanner:
         return self.probes[size]
 
     def _probe(self, size: int) -> Probe:
-        """Plan within the memory, and within less while the allocator finds no room for a plan."""
+        """Plan within the memory, and within less while the allocator finds no room for a plan.
+
+        What had to be left free for the allocator's sake at one size has to be at the next, about;
+        where that takes a bit too much time, half of it is tried.
+        """
         item = self.sized(size)
         budget_bytes = self._budget_bytes
-        probe = None
+        best: Probe | None = None
+        was_short = False
         for _ in range(_BUDGETS):
-            optimizer = MemoryOptimizer(Level.ORDERED, budget=budget_bytes, costs=self._model)
             try:
-                result = optimizer.optimize(None, item)
+                probe = self._judge(size, item, self._plan(size, item, budget_bytes))
             except BudgetError as error:
-                return probe or self._without_plan(size, error.lowest_bytes)
-            except InvalidGraphError as error:
-                raise _refused(size, error) from error
-            probe = self._judge(size, item, result)
-            if probe.result is not None or probe.needed_bytes <= self.limit_bytes:
+                return best or self._without_plan(size, error.lowest_bytes)
+            if probe.result is not None:
                 self._budget_bytes = budget_bytes
                 return probe
+            best = probe if best is None or probe.excess < best.excess else best
+            if probe.needed_bytes <= self.limit_bytes:
+                left_bytes = self.limit_bytes - budget_bytes
+                if was_short or not left_bytes or probe.excess > _HOPELESS:
+                    return best
+                budget_bytes += -(-left_bytes // 2)
+                was_short = True
+                continue
+            if was_short:
+                return best
             share = self.limit_bytes / probe.needed_bytes
             budget_bytes = int(min(probe.peak_bytes * share, budget_bytes * _LOWER))
-        assert probe is not None
-        return probe
+        assert best is not None
+        return best
+
+    def _plan(self, size: int, item: GrapplerItem, budget_bytes: int) -> OptimizationResult:
+        optimizer = MemoryOptimizer(Level.ORDERED, budget=budget_bytes, costs=self._model)
+        try:
+            return optimizer.optimize(None, item)
+        except InvalidGraphError as error:
+            raise _refused(size, error) from error
 
     def _judge(self, size: int, item: GrapplerItem, result: OptimizationResult) -> Probe:
         runtime = result.report.runtime

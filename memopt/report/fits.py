@@ -39,7 +39,7 @@ def fit_remarks(fit: Fit) -> list[str]:
         f"size {size} was predicted to fit, but its real step ran out of memory"
         for size in fit.failed_sizes
     ]
-    unknown = list(fit.result.report.properties.unknown_sizes())
+    unknown = fit.unknown_sizes
     if unknown:
         lines.append(
             f"the sizes of {len(unknown)} tensors are not known and count as little as they can, "
