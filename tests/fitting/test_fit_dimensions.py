@@ -15,12 +15,11 @@ from memopt.models import MODELS, TINY
 
 
 def item_of(*shapes: tuple[int | None, ...] | None) -> GrapplerItem:
-    @tf.function
     def step(*values: tf.Tensor) -> tf.Tensor:
         return tf.add_n([tf.reduce_sum(value * 2.0) for value in values])
 
     signature = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
-    return GrapplerItem.from_concrete_function(step.get_concrete_function(*signature))
+    return GrapplerItem.from_concrete_function(tf.function(step).get_concrete_function(*signature))
 
 
 def names(item: GrapplerItem) -> list[str]:
