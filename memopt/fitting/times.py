@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from memopt.cluster import Device
 from memopt.graph.functiondef import Library
 from memopt.graph.graphdef import from_graph_def
+from memopt.passes.recomputation import COPY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from memopt.item import GrapplerItem
     from memopt.result import OptimizationResult, RuntimeMemory
 
+_LATER_COPY = re.compile(r"/[0-9]+$")
 _ANY_CPU = Device.parse("CPU:0=CPU")
 """What times are estimated for where a plan is made."""
 
@@ -24,7 +27,8 @@ _ANY_CPU = Device.parse("CPU:0=CPU")
 def estimate_overhead(item: GrapplerItem, result: OptimizationResult, costs: CostModel) -> float:
     """The share of its estimated time that a step takes longer because of its rewriting.
 
-    Operations of equal names take the same time before and after. Of a step that calls functions,
+    Operations of equal names take the same time before and after, and a copy takes that of its
+    original: so a profile counts that was measured at another size. Of a step that calls functions,
     how often each body runs is not known: then it is the largest share that any of its graphs adds
     to itself, which the whole step's is not over.
 
@@ -74,7 +78,9 @@ def _added_share(
     for node in after:
         seen.add(node.name)
         if node.name not in times_ns:
-            added_ns += _time_ns(node, properties, costs)
+            original = node.name.removeprefix(COPY_PREFIX)
+            known_ns = times_ns.get(original, times_ns.get(_LATER_COPY.sub("", original)))
+            added_ns += _time_ns(node, properties, costs) if known_ns is None else known_ns
     added_ns -= sum(time for name, time in times_ns.items() if name not in seen)
     return max(added_ns, 0) / max(sum(times_ns.values()), 1)
 
