@@ -34,6 +34,8 @@ MAX_OVERHEAD = "20%"
 _SHARE = re.compile(r"(?P<percent>[0-9]+(?:\.[0-9]+)?)\s*%")
 _FIRST_GUESS = 3
 """How much larger than the unchanged step's the first size is that is planned."""
+_MOST_GROWTH = 8.0
+"""Between two sizes that are looked at unchanged, where memory is near linear in the size."""
 _STEP_DOWN = 32
 _MEBIBYTE = 1 << 20
 _STRING = 7
@@ -173,7 +175,9 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
     limit_bytes = (settings.limit_mebibytes or 0) << 20
     planner = SizePlanner(item, chosen, limit_bytes, allowed, costs, say)
     started_s = time.monotonic()
-    free_size = find_largest(planner.free_excess, multiple_of, multiple=multiple_of)
+    free_size = find_largest(
+        planner.free_excess, multiple_of, multiple=multiple_of, most_growth=_MOST_GROWTH
+    )
     guess = max(_FIRST_GUESS * free_size, multiple_of)
     size = find_largest(planner.excess, guess, multiple=multiple_of)
     if not size:

@@ -12,8 +12,7 @@ LARGEST = 1 << 30
 
 _FINENESS = 32
 """Sizes are told apart to this part of themselves, small ones to one."""
-_MOST_GROWTH = 2.0
-_MOST_EXTRAPOLATION = 8.0
+MOST_GROWTH = 2.0
 _OVERSHOOT = 1.02
 _LEAST_GROWTH = 1.125
 _MOST_TRIALS = 200
@@ -39,7 +38,11 @@ class Trial(NamedTuple):
 
 
 def find_largest(
-    excess_of: Callable[[int], float], guess: int, *, multiple: int = 1, below: int | None = None
+    excess_of: Callable[[int], float],
+    guess: int,
+    *,
+    multiple: int = 1,
+    most_growth: float = MOST_GROWTH,
 ) -> int:
     """The largest size that fits, to 1/32; 0 if none does.
 
@@ -52,13 +55,11 @@ def find_largest(
         excess_of: By what share a size is over what is allowed.
         guess: Where to begin.
         multiple: Sizes are multiples of this.
-        below: A size that is known not to fit.
+        most_growth: How much larger than one that fits the next size is at most.
     """
     fits: list[Trial] = []
-    fails: Trial | None = None if below is None else Trial(below, 1.0)
+    fails: Trial | None = None
     size = _on_grid(guess, multiple)
-    if below is not None:
-        size = min(size, _on_grid(below - 1, multiple))
     for number in range(_MOST_TRIALS):
         trial = Trial(size, excess_of(size))
         if trial.fits:
@@ -69,7 +70,9 @@ def find_largest(
         if fails is None:
             if size >= LARGEST:
                 return size
-            size = min(_on_grid(round(low * _growth(fits)), multiple, above=low), LARGEST)
+            size = min(
+                _on_grid(round(low * _growth(fits, most_growth)), multiple, above=low), LARGEST
+            )
             continue
         if fails.size - low <= max(multiple, low // _FINENESS):
             return low
@@ -77,15 +80,15 @@ def find_largest(
     raise AssertionError("the search does not end")
 
 
-def _growth(fits: Sequence[Trial]) -> float:
+def _growth(fits: Sequence[Trial], most: float) -> float:
     """How much larger to try next: where a line through the last two meets what is allowed."""
     last = fits[-1]
     rise = last.excess - fits[-2].excess if len(fits) > 1 else 0.0
     if rise <= 0:
-        return _MOST_GROWTH
+        return most
     growth = 1 - last.excess / rise * (1 - fits[-2].size / last.size)
     # A bit more: if it does not fit, what is left to look at is small.
-    return min(max(growth * _OVERSHOOT, _LEAST_GROWTH), _MOST_EXTRAPOLATION)
+    return min(max(growth * _OVERSHOOT, _LEAST_GROWTH), most)
 
 
 def _between(fits: Trial | None, fails: Trial, multiple: int, *, halve: bool) -> int:
