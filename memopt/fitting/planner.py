@@ -30,6 +30,7 @@ _BUDGETS = 6
 _LOWER = 0.96
 _HOPELESS = 0.5
 """The excess of time that somewhat more memory does not make up for."""
+_LEAST_EXCESS = 1e-6
 _LEAST_OVERHEAD = 0.05
 """What excess is measured by where less is allowed."""
 
@@ -98,7 +99,7 @@ class SizePlanner:
         timeline = self._run_freely(size)
         excess = timeline.peak_bytes / self.limit_bytes - 1
         if excess <= 0 and not has_room(timeline, self.limit_bytes):
-            excess = max(least_limit_bytes(timeline) / self.limit_bytes - 1, 1e-6)
+            excess = max(least_limit_bytes(timeline) / self.limit_bytes - 1, _LEAST_EXCESS)
         self.say(f"size {size} unchanged: {'fits' if excess <= 0 else 'does not fit'}")
         return excess
 
@@ -131,7 +132,10 @@ class SizePlanner:
             try:
                 probe = self._judge(size, item, self._plan(size, item, budget_bytes))
             except BudgetError as error:
-                return best or self._without_plan(size, error.lowest_bytes)
+                if best is not None or budget_bytes == self.limit_bytes:
+                    return best or self._without_plan(size, error.lowest_bytes)
+                budget_bytes = self.limit_bytes
+                continue
             if probe.result is not None:
                 self._budget_bytes = budget_bytes
                 return probe
@@ -179,7 +183,7 @@ class SizePlanner:
         return Probe(size, outcome, left, peak_bytes, peak_bytes, overhead, result)
 
     def _without_plan(self, size: int, lowest_bytes: int) -> Probe:
-        excess = lowest_bytes / self.limit_bytes - 1
+        excess = max(lowest_bytes / self.limit_bytes - 1, _LEAST_EXCESS)
         outcome = f"does not fit: {lowest_bytes} bytes at least"
         return Probe(size, outcome, excess, lowest_bytes, lowest_bytes)
 

@@ -9,7 +9,9 @@ import pytest
 import memopt
 from memopt.errors import BudgetError, OptionsError, OutOfMemoryError
 from memopt.fitting import fit as fitting
+from memopt.fitting.dimensions import find_dimensions
 from memopt.fitting.planner import SizePlanner
+from memopt.io import as_item
 from memopt.models import MODELS
 from memopt.runtime.process import step_process
 from memopt.runtime.program import Program
@@ -105,6 +107,20 @@ def test_what_does_not_fit_at_all_tells_what_it_needs(step_file: str) -> None:
         memopt.fit(step_file, MEMORY, multiple_of=65536)
     assert caught.value.budget_bytes == 8 << 20
     assert caught.value.lowest_bytes > 8 << 20
+
+
+def test_less_left_for_the_allocator_than_at_the_last_size_is_enough(step_file: str) -> None:
+    """What no plan keeps to at one size is no reason against the size."""
+    item = as_item(step_file)
+    lines: list[str] = []
+    planner = SizePlanner(item, find_dimensions(item), 8 << 20, 0.2, "grappler", lines.append)
+    planner._budget_bytes = 1 << 18
+    probe = planner.probe(1024)
+    assert probe.result is not None
+    assert probe.excess <= 0
+    beyond = planner.probe(1 << 16)
+    assert beyond.result is None
+    assert beyond.excess > 0
 
 
 @pytest.mark.parametrize(
