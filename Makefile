@@ -67,6 +67,7 @@ benchmark: $(SETUP)  ## the tables of the README
 	$(BIN)/python benchmarks/budget_peaks.py
 	$(BIN)/python benchmarks/recompute_grad_peaks.py
 	$(BIN)/python benchmarks/largest_batch.py
+	$(BIN)/python benchmarks/fitting.py --unchanged
 	$(BIN)/python benchmarks/planning_speed.py
 	$(BIN)/python benchmarks/planning_graphs.py
 	$(BIN)/python benchmarks/keras_fit.py

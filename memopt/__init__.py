@@ -31,6 +31,7 @@ from memopt.result import (
 )
 
 if TYPE_CHECKING:
+    from memopt.fitting.fit import Fit, fit
     from memopt.planning.cost_graph import CostGraph
     from memopt.planning.plan import Plan
     from memopt.plugin.policy import Policy
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         plugin_status,
     )
     from memopt.runtime.entry import verify
+    from memopt.runtime.profile import Profile, profile
     from memopt.runtime.verification import Verification
 
 __version__ = "0.1.0"
@@ -56,6 +58,7 @@ __all__ = [
     "Device",
     "ExecutionError",
     "FileError",
+    "Fit",
     "GraphRecord",
     "GraphReport",
     "GrapplerItem",
@@ -75,6 +78,7 @@ __all__ = [
     "PluginError",
     "PluginStatus",
     "Policy",
+    "Profile",
     "RewriteError",
     "RuntimeMemory",
     "VariableSpec",
@@ -84,11 +88,13 @@ __all__ = [
     "disable",
     "enable",
     "enabled",
+    "fit",
     "last_reports",
     "optimize",
     "optimize_function",
     "plan",
     "plugin_status",
+    "profile",
     "rewrite",
     "save",
     "sweep",
@@ -97,17 +103,21 @@ __all__ = [
 
 _IMPORTED_WHEN_USED = {
     "CostGraph": "memopt.planning.cost_graph",
+    "Fit": "memopt.fitting.fit",
     "GraphRecord": "memopt.plugin.records",
     "Plan": "memopt.planning.plan",
     "PluginStatus": "memopt.plugin.switch",
     "Policy": "memopt.plugin.policy",
+    "Profile": "memopt.runtime.profile",
     "Verification": "memopt.runtime.verification",
     "disable": "memopt.plugin.switch",
     "enable": "memopt.plugin.switch",
     "enabled": "memopt.plugin.switch",
+    "fit": "memopt.fitting.fit",
     "last_reports": "memopt.plugin.switch",
     "optimize_function": "memopt.plugin.switch",
     "plugin_status": "memopt.plugin.switch",
+    "profile": "memopt.runtime.profile",
     "verify": "memopt.runtime.entry",
 }
 """What runs graphs takes numpy and more, which a program that only optimizes need not load."""

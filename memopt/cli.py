@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from memopt.cli_fitting import fit, profile
 from memopt.cli_planning import plan
 from memopt.cluster import VirtualCluster
 from memopt.console import silence, start_tensorflow, terminal, working
@@ -409,6 +410,8 @@ def demo(model: str, budget: str, steps: int, as_json: bool) -> None:
 
 
 main.add_command(plan)
+main.add_command(fit)
+main.add_command(profile)
 
 
 @main.command(context_settings={"allow_interspersed_args": False})

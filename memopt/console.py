@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _STANDARD_ERROR = 2
 _PIPE_WIDTH = 200
@@ -41,7 +41,10 @@ def silence() -> Iterator[None]:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """Show on a terminal that something is going on; say nothing in a pipe."""
-    with _progress.status(f"{what} ..."):
-        yield
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal that something is going on; say nothing in a pipe.
+
+    What it gives is told how far it has come.
+    """
+    with _progress.status(f"{what} ...") as status:
+        yield lambda line: status.update(f"{what}: {line} ...")

@@ -34,18 +34,23 @@ LAYERS = (
     ("result", "analysis"),
     ("pipeline",),
     ("optimizer",),
-    ("runtime", "report", "plugin"),
+    ("runtime", "report", "plugin", "fitting"),
     ("api",),
     ("models",),
     ("console",),
-    ("cli_planning",),
+    ("cli_planning", "cli_fitting"),
     ("demo",),
     ("cli",),
     ("__main__",),
 )
 """From the bottom up: a part imports itself and what is below it."""
 
-SAME_LAYER = {"io": {"item"}, "report": {"runtime"}, "plugin": {"runtime"}}
+SAME_LAYER = {
+    "io": {"item"},
+    "report": {"runtime", "fitting"},
+    "fitting": {"runtime"},
+    "plugin": {"runtime"},
+}
 """Beside that: files hold items, and reports show what the runtime measured."""
 
 LEAVES = {"errors": set[str](), "planning": {"errors"}, "models": {"errors"}}

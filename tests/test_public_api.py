@@ -13,12 +13,12 @@ import pytest
 import memopt
 
 NAMES = (
-    "Budget BudgetError CostGraph Device ExecutionError FileError GraphRecord GraphReport "
+    "Budget BudgetError CostGraph Device ExecutionError FileError Fit GraphRecord GraphReport "
     "GrapplerItem InvalidGraphError Level MemoptError MemoryAnalysis MemoryOptimizer "
     "OptimizationReport OptimizationResult Options OptionsError OutOfMemoryError PassError "
-    "PassReport Plan PluginError PluginStatus Policy RewriteError RuntimeMemory VariableSpec "
-    "Verification VirtualCluster analyze disable enable enabled last_reports optimize "
-    "optimize_function plan plugin_status rewrite save sweep verify"
+    "PassReport Plan PluginError PluginStatus Policy Profile RewriteError RuntimeMemory "
+    "VariableSpec Verification VirtualCluster analyze disable enable enabled fit "
+    "last_reports optimize optimize_function plan plugin_status profile rewrite save sweep verify"
 ).split()
 
 
@@ -50,7 +50,9 @@ def test_every_public_member_is_documented(name: str) -> None:
             assert inspect.getdoc(getattr(value, key)), f"{name}.{key}"
 
 
-@pytest.mark.parametrize("name", ["analyze", "optimize", "rewrite", "save", "verify"])
+@pytest.mark.parametrize(
+    "name", ["analyze", "fit", "optimize", "profile", "rewrite", "save", "verify"]
+)
 def test_arguments_of_functions_are_documented(name: str) -> None:
     function = getattr(memopt, name)
     documentation = inspect.getdoc(function) or ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memopt.models.compilation import compile_training_step
 from memopt.models.sequences import masked_sequences
+from memopt.models.training_step import EXAMPLE_BATCH
 from memopt.models.transformer import DROPOUT_RATE, TransformerSizes, attend, embed, feed_forward
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def bert(  # noqa: PLR0913 - the sizes of a model, all by name
     *,
-    batch: int = 16,
+    batch: int | None = 16,
     tokens: int = 64,
     width: int = 128,
     layers: int = 4,
@@ -30,7 +31,7 @@ def bert(  # noqa: PLR0913 - the sizes of a model, all by name
     """Builds a training step of a BERT-like encoder.
 
     Args:
-        batch: Sequences in a batch.
+        batch: Sequences in a batch; `None` for a step that takes any number.
         tokens: Length of a sequence.
         width: Numbers in the representation of one token; a multiple of `heads`.
         layers: Blocks of attention and feed-forward network.
@@ -45,8 +46,10 @@ def bert(  # noqa: PLR0913 - the sizes of a model, all by name
     """
     sizes = TransformerSizes(tokens, width, layers, heads, vocabulary)
     build_model = partial(_build_model, sizes)
-    inputs = masked_sequences(batch, tokens, vocabulary, seed)
-    return compile_training_step("bert", build_model, inputs, seed=seed, optimizer=optimizer)
+    inputs = masked_sequences(batch or EXAMPLE_BATCH, tokens, vocabulary, seed)
+    return compile_training_step(
+        "bert", build_model, inputs, seed=seed, optimizer=optimizer, any_batch=batch is None
+    )
 
 
 def _build_model(sizes: TransformerSizes) -> keras.Model:

@@ -8,7 +8,7 @@ from memopt.errors import OptionsError
 from memopt.models.training_step import TrainingStep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     import keras
     import numpy as np
@@ -39,13 +39,14 @@ def cross_entropy(targets: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | No
     return loss(targets, logits, weights)
 
 
-def compile_training_step(
+def compile_training_step(  # noqa: PLR0913 - what a step is made of, options by keyword
     name: str,
     build_model: Callable[[], keras.Model],
     inputs: tuple[np.ndarray, ...],
     *,
     seed: int,
     optimizer: OptimizerName = "sgd",
+    any_batch: bool = False,
     loss: LossFunction = cross_entropy,
 ) -> TrainingStep:
     """Builds a model and traces forward, gradients and update into one graph.
@@ -61,6 +62,8 @@ def compile_training_step(
         inputs: The features, the targets and, optionally, weights of the targets.
         seed: Any number from 0 to 2**32 - 1.
         optimizer: `"sgd"` has momentum 0.9.
+        any_batch: Whether the step takes batches of any size: the first dimension of each input is
+            left open in the graph.
         loss: Gives a scalar for the targets, the model's outputs and the weights or `None`.
     """
     import keras
@@ -71,7 +74,7 @@ def compile_training_step(
     update = make_optimizer(optimizer)
     # Built here: a function may not create variables each time it is traced.
     update.build(model.trainable_variables)
-    function = _trace(model, update, loss, inputs)
+    function = _trace(model, update, loss, _signature(inputs, any_batch=any_batch))
     owned = (variable.value for variable in (*model.variables, *update.variables))
     return TrainingStep(name, function, inputs, _captured(function, owned), seed)
 
@@ -95,7 +98,7 @@ def _trace(
     model: keras.Model,
     optimizer: keras.Optimizer,
     loss: LossFunction,
-    inputs: tuple[np.ndarray, ...],
+    signature: Sequence[tf.TensorSpec],
 ) -> ConcreteFunction:
     """Traces one step of the optimizer for inputs of these shapes and types."""
     import tensorflow as tf
@@ -108,8 +111,14 @@ def _trace(
         optimizer.apply(tape.gradient(value, model.trainable_variables))
         return value
 
-    signature = (tf.TensorSpec(array.shape, array.dtype) for array in inputs)
     return tf.function(step, autograph=False).get_concrete_function(*signature)
+
+
+def _signature(inputs: Sequence[np.ndarray], *, any_batch: bool) -> list[tf.TensorSpec]:
+    import tensorflow as tf
+
+    shapes = [(None, *array.shape[1:]) if any_batch else array.shape for array in inputs]
+    return [tf.TensorSpec(shape, array.dtype) for shape, array in zip(shapes, inputs, strict=True)]
 
 
 def _captured(function: ConcreteFunction, owned: Iterable[tf.Variable]) -> tuple[tf.Variable, ...]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def densenet121(
-    batch: int = 8,
+    batch: int | None = 8,
     image_size: int = 64,
     classes: int = 100,
     seed: int = 0,
@@ -21,7 +21,7 @@ def densenet121(
     """Builds a training step of DenseNet121.
 
     Args:
-        batch: Images in a batch.
+        batch: Images in a batch; `None` for a step that takes any number.
         image_size: Height and width of an image, in pixels; at least 32.
         classes: Different labels.
         seed: What weights and images are drawn from.

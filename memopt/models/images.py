@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memopt.models.compilation import compile_training_step
+from memopt.models.training_step import EXAMPLE_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,14 +27,19 @@ class ImageSizes:
     """The sizes of a batch of labelled square images.
 
     Attributes:
-        batch: Images in a batch.
+        batch: Images in a batch; `None` for a step that takes any number.
         image_size: Height and width of an image, in pixels.
         classes: Different labels.
     """
 
-    batch: int
+    batch: int | None
     image_size: int
     classes: int
+
+    @property
+    def examples(self) -> int:
+        """Images in the batch of the example inputs."""
+        return self.batch or EXAMPLE_BATCH
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -43,14 +49,14 @@ class ImageSizes:
 
 def random_images(sizes: ImageSizes, generator: np.random.Generator) -> np.ndarray:
     """Draws normally distributed images: float32, [batch, height, width, channels]."""
-    return generator.standard_normal((sizes.batch, *sizes.image_shape), dtype=np.float32)
+    return generator.standard_normal((sizes.examples, *sizes.image_shape), dtype=np.float32)
 
 
 def labelled_images(sizes: ImageSizes, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Draws images, as `random_images`, and their labels: int32, [batch]."""
     generator = np.random.default_rng(seed)
     images = random_images(sizes, generator)
-    return images, generator.integers(sizes.classes, size=sizes.batch, dtype=np.int32)
+    return images, generator.integers(sizes.classes, size=sizes.examples, dtype=np.int32)
 
 
 def compile_classifier(
@@ -79,7 +85,12 @@ def compile_classifier(
     )
     generator = np.random.default_rng(seed)
     images = random_images(sizes, generator)
-    labels = generator.integers(sizes.classes, size=sizes.batch, dtype=np.int32)
+    labels = generator.integers(sizes.classes, size=sizes.examples, dtype=np.int32)
     return compile_training_step(
-        name, build_model, (images, labels), seed=seed, optimizer=optimizer
+        name,
+        build_model,
+        (images, labels),
+        seed=seed,
+        optimizer=optimizer,
+        any_batch=sizes.batch is None,
     )

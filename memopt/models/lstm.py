@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memopt.models.compilation import compile_training_step
 from memopt.models.sequences import next_token_sequences
+from memopt.models.training_step import EXAMPLE_BATCH
 
 if TYPE_CHECKING:
     import keras
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def lstm(  # noqa: PLR0913 - the sizes of a model, all by name
     *,
-    batch: int = 32,
+    batch: int | None = 32,
     steps: int = 40,
     width: int = 256,
     layers: int = 2,
@@ -28,7 +29,7 @@ def lstm(  # noqa: PLR0913 - the sizes of a model, all by name
     """Builds a training step of an LSTM that guesses the next token.
 
     Args:
-        batch: Sequences in a batch.
+        batch: Sequences in a batch; `None` for a step that takes any number.
         steps: Length of a sequence: how often each loop turns.
         width: Numbers in an embedding, a hidden state and a cell state.
         layers: LSTM layers on top of one another, each with a loop forward and one backward.
@@ -40,8 +41,10 @@ def lstm(  # noqa: PLR0913 - the sizes of a model, all by name
         A step of token numbers and the next ones, both int32 [batch, steps].
     """
     build_model = partial(_build_model, steps, width, layers, vocabulary)
-    inputs = next_token_sequences(batch, steps, vocabulary, seed)
-    return compile_training_step("lstm", build_model, inputs, seed=seed, optimizer=optimizer)
+    inputs = next_token_sequences(batch or EXAMPLE_BATCH, steps, vocabulary, seed)
+    return compile_training_step(
+        "lstm", build_model, inputs, seed=seed, optimizer=optimizer, any_batch=batch is None
+    )
 
 
 def _build_model(steps: int, width: int, layers: int, vocabulary: int) -> keras.Model:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memopt.models.compilation import compile_training_step
+from memopt.models.training_step import EXAMPLE_BATCH
 
 if TYPE_CHECKING:
     import keras
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def mlp(
     *,
-    batch: int = 2048,
+    batch: int | None = 2048,
     width: int = 256,
     layers: int = 24,
     classes: int = 10,
@@ -28,7 +29,7 @@ def mlp(
     """Builds a training step of a deep multilayer perceptron.
 
     Args:
-        batch: Samples in a batch.
+        batch: Samples in a batch; `None` for a step that takes any number.
         width: Numbers in a sample and in each hidden layer.
         layers: Hidden layers, each with ReLU.
         classes: Different labels.
@@ -39,11 +40,14 @@ def mlp(
         A step of samples, float32 [batch, width], and labels, int32 [batch].
     """
     generator = np.random.default_rng(seed)
-    samples = generator.standard_normal((batch, width), dtype=np.float32)
-    labels = generator.integers(classes, size=batch, dtype=np.int32)
+    examples = batch or EXAMPLE_BATCH
+    samples = generator.standard_normal((examples, width), dtype=np.float32)
+    labels = generator.integers(classes, size=examples, dtype=np.int32)
     build_model = partial(_build_model, width, layers, classes)
     inputs = (samples, labels)
-    return compile_training_step("mlp", build_model, inputs, seed=seed, optimizer=optimizer)
+    return compile_training_step(
+        "mlp", build_model, inputs, seed=seed, optimizer=optimizer, any_batch=batch is None
+    )
 
 
 def _build_model(width: int, layers: int, classes: int) -> keras.Model:

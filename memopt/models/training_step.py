@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
+EXAMPLE_BATCH = 8
+"""The batch of the example inputs of a step that takes batches of any size."""
+
 
 # Compared by identity: arrays and variables have no equality that yields one truth value.
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ DROPOUT_RATE = 0.5
 
 def unet(  # noqa: PLR0913 - the sizes of a model, all by name
     *,
-    batch: int = 8,
+    batch: int | None = 8,
     image_size: int = 64,
     classes: int = 4,
     width: int = 16,
@@ -33,7 +33,7 @@ def unet(  # noqa: PLR0913 - the sizes of a model, all by name
     """Builds a training step of a U-Net.
 
     Args:
-        batch: Images in a batch.
+        batch: Images in a batch; `None` for a step that takes any number.
         image_size: Height and width of an image, in pixels; a multiple of 2**depth.
         classes: Different labels of a pixel.
         width: Channels at full resolution; each level below has twice as many.
@@ -56,7 +56,9 @@ def unet(  # noqa: PLR0913 - the sizes of a model, all by name
     labels = generator.integers(classes, size=images.shape[:-1], dtype=np.int32)
     build_model = partial(_build_model, sizes, width, depth)
     inputs = (images, labels)
-    return compile_training_step("unet", build_model, inputs, seed=seed, optimizer=optimizer)
+    return compile_training_step(
+        "unet", build_model, inputs, seed=seed, optimizer=optimizer, any_batch=batch is None
+    )
 
 
 def _build_model(sizes: ImageSizes, width: int, depth: int) -> keras.Model:

@@ -42,7 +42,8 @@ class FoldShapes(Pass):
        output, the node becomes a Const and keeps its name; with several, there is a Const
        `<name>/shape_<port>` for each output that is read.
     2. So are operations on these and on other small integer constants, and operations that take
-       nothing but shapes: the arithmetic that gradients do on shapes, see `EVALUATORS`.
+       nothing but shapes: the arithmetic that gradients do on shapes, see `EVALUATORS`; and what
+       computes the order of dimensions for a Transpose.
     3. A constant waits for what made the tensors whose shape it holds, as the operation did: it is
        in the same frame of a loop, dead in the same branch, and what needs it starts no earlier.
        Waiting for a node keeps none of its outputs.
@@ -273,8 +274,14 @@ class _Fold:
 
 
 def _find_arithmetic(numbering: Numbering, known: Container[str]) -> set[Node]:
-    """The operations that take nothing but shapes, and what those are computed by."""
+    """The operations that take nothing but shapes, and what those are computed by.
+
+    And what computes the order of dimensions that a transposition gives: one that changes nothing
+    copies nothing, which can only be told of a constant.
+    """
+    orders = [node.inputs[1].node for node in numbering.nodes if node.op == "Transpose"]
     pending = [node for node in numbering.nodes if node.op in _SHAPES_ALONE]
+    pending += [node for node in dict.fromkeys(orders) if node.op in known]
     found = set(pending)
     while pending:
         for tensor in pending.pop().inputs:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy.typing as npt
+    from tensorflow.core.protobuf.config_pb2 import RunMetadata
 
     from memopt.runtime.program import Program
 
@@ -33,6 +34,7 @@ _ERRORS: dict[str, type[Exception]] = {
 _QUIT_TIMEOUT_S = 10
 _LAST_LINES = 5
 _LOG_FILE = "log.txt"
+_WORKER = "memopt.runtime.worker"
 
 
 class StepProcess:
@@ -43,14 +45,14 @@ class StepProcess:
     large, `InvalidGraphError` if the graph cannot be run, `OptionsError` if a value is missing.
     """
 
-    def __init__(self, directory: Path, settings: Settings) -> None:
+    def __init__(self, directory: Path, settings: Settings, module: str = _WORKER) -> None:
         self._directory = directory
         self._settings = settings
         self._log = (directory / _LOG_FILE).open("w+", encoding="utf-8", errors="replace")
         self._ready = False
         self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
             # -P: the current directory must not hide installed packages.
-            [sys.executable, "-P", "-m", "memopt.runtime.worker", str(directory)],
+            [sys.executable, "-P", "-m", module, str(directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -94,6 +96,18 @@ class StepProcess:
             ExecutionError: They cannot be read.
         """
         return load_values(Path(self._ask("variables", path=str(self._directory / "now.npz"))))
+
+    def profile(self, steps: int) -> tuple[RunMetadata, ...]:
+        """TensorFlow's statistics of steps, from a process that runs `profile_worker`.
+
+        Raises:
+            ExecutionError: TensorFlow refused; `OutOfMemoryError` if memory was short.
+        """
+        from tensorflow.core.protobuf.config_pb2 import RunMetadata
+
+        directory = tempfile.mkdtemp(prefix="profiles-", dir=self._directory)
+        paths = self._ask("profile", steps=steps, directory=directory)
+        return tuple(RunMetadata.FromString(Path(path).read_bytes()) for path in paths)
 
     def close(self) -> None:
         """End the process, by force if it does not end by itself."""
@@ -149,12 +163,15 @@ class StepProcess:
 
 
 @contextmanager
-def step_process(program: Program, settings: Settings | None = None) -> Iterator[StepProcess]:
+def step_process(
+    program: Program, settings: Settings | None = None, module: str = _WORKER
+) -> Iterator[StepProcess]:
     """Start a process for a program; it ends, and its files go, with the context.
 
     Args:
         program: The step and its values.
         settings: How to run it; the default compares bit for bit.
+        module: What the process runs; what it does not answer to must not be asked of it.
 
     Raises:
         FileError: The program cannot be written to a temporary directory.
@@ -164,7 +181,7 @@ def step_process(program: Program, settings: Settings | None = None) -> Iterator
         directory = Path(name)
         program.save(directory)
         (directory / SETTINGS_FILE).write_text(json.dumps(settings.to_json()), encoding="utf-8")
-        process = StepProcess(directory, settings)
+        process = StepProcess(directory, settings, module)
         try:
             yield process
         except BaseException:

@@ -77,19 +77,11 @@ class Program:
             OptionsError: The values do not fit the arguments, or the function captures something
                 that cannot be taken to another process, such as a hash table.
         """
-        graph = function.graph
-        captured = function.captured_inputs
-        first_capture = len(graph.inputs) - len(captured)
         item = GrapplerItem.from_concrete_function(function)
-        names = [tensor.name for tensor in graph.inputs]
-        fed = _by_name(inputs, names[:first_capture])
-        variables: dict[str, Array] = {}
-        for name, value in zip(names[first_capture:], captured, strict=True):
-            node = name.partition(":")[0]
-            if node in item.variables:
-                variables[node] = _read_variable(value, item.variables[node])
-            else:
-                fed[name] = _captured_constant(name, value)
+        constants, variables = captured_values(function, item)
+        names = [tensor.name for tensor in function.graph.inputs]
+        fed = _by_name(inputs, names[: len(names) - len(function.captured_inputs)])
+        fed |= constants
         return cls.from_item(item, inputs=fed, variables=variables, seed=seed)
 
     @classmethod
@@ -212,6 +204,34 @@ class Program:
             seed=settings["seed"],
             initializer=settings["initializer"],
         )
+
+
+def captured_values(
+    function: ConcreteFunction, item: GrapplerItem
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """What a function captured, as it is now.
+
+    Args:
+        function: The function.
+        item: What `GrapplerItem.from_concrete_function` made of it.
+
+    Returns:
+        Constants by tensor name, and the values of variables by node name.
+
+    Raises:
+        OptionsError: It captured something that cannot be taken to another process.
+    """
+    captured = function.captured_inputs
+    names = [tensor.name for tensor in function.graph.inputs]
+    constants: dict[str, Array] = {}
+    variables: dict[str, Array] = {}
+    for name, value in zip(names[len(names) - len(captured) :], captured, strict=True):
+        node = name.partition(":")[0]
+        if node in item.variables:
+            variables[node] = _read_variable(value, item.variables[node])
+        else:
+            constants[name] = _captured_constant(name, value)
+    return constants, variables
 
 
 def _item_from_settings(graph_def: GraphDef, settings: Mapping[str, Any]) -> GrapplerItem:

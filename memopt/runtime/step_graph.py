@@ -205,10 +205,15 @@ def _shape(shape: TensorShapeProto) -> tuple[int, ...] | None:
 
 def _shared_name(node: NodeDef) -> str:
     """What two nodes for the same variable have in common."""
-    shared = node.attr["shared_name"].s.decode()
+    shared = _text(node, "shared_name")
     if shared in _NO_SHARED_NAME:
         return f"node {node.name}"
-    return f"{node.attr['container'].s.decode()}/{shared}"
+    return f"{_text(node, 'container')}/{shared}"
+
+
+def _text(node: NodeDef, attribute: str) -> str:
+    """A text among the attributes, "" if it is not there; only looking it up would add it."""
+    return node.attr[attribute].s.decode() if attribute in node.attr else ""
 
 
 def _inferred_specs(graph_def: GraphDef, names: list[str]) -> dict[str, TensorSpec]:

@@ -16,7 +16,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memopt.errors import ExecutionError, InvalidGraphError, MemoptError, OptionsError
+from memopt.errors import (
+    ExecutionError,
+    InvalidGraphError,
+    MemoptError,
+    OptionsError,
+    OutOfMemoryError,
+)
 from memopt.runtime.program import Program
 from memopt.runtime.replay import replay
 from memopt.runtime.runners import FunctionRunner, SessionRunner, as_arrays
@@ -25,7 +31,7 @@ from memopt.runtime.trace import TraceRecorder, step_marker
 from memopt.runtime.values import save_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import TextIO
 
     from memopt.runtime.runners import Runner
@@ -98,10 +104,15 @@ class Worker:
         return self._trace
 
 
-def serve(directory: Path, requests: Iterable[str], answers: TextIO) -> None:
+def serve(
+    directory: Path,
+    requests: Iterable[str],
+    answers: TextIO,
+    make_worker: Callable[[Path], Any] = Worker,
+) -> None:
     """Answer requests until there are no more, one says to quit, or one fails."""
     try:
-        worker = Worker(directory)
+        worker = make_worker(directory)
         _answer(answers, {"result": "ready"})
         for line in requests:
             request = json.loads(line)
@@ -113,13 +124,13 @@ def serve(directory: Path, requests: Iterable[str], answers: TextIO) -> None:
         _answer(answers, {"error": {"kind": _kind_of(error), "message": _message_of(error)}})
 
 
-def main() -> None:
+def main(make_worker: Callable[[Path], Any] = Worker) -> None:
     """Serve the directory that the command line names."""
     # TensorFlow prints to the standard output too; the answers get a channel of their own.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     with answers:
-        serve(Path(sys.argv[1]), sys.stdin, answers)
+        serve(Path(sys.argv[1]), sys.stdin, answers, make_worker)
 
 
 def _runner_of(program: Program, settings: Settings) -> Runner:
@@ -138,6 +149,7 @@ def _kind_of(error: Exception) -> str:
 
     kinds = (
         (tf.errors.ResourceExhaustedError, "out_of_memory"),
+        (OutOfMemoryError, "out_of_memory"),
         (InvalidGraphError, "invalid_graph"),
         (OptionsError, "options"),
     )

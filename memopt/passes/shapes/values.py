@@ -193,6 +193,15 @@ def _squeeze(node: Node, inputs: list[Array]) -> Outputs:
     return (np.squeeze(inputs[0], axis=axes or None),)
 
 
+def _invert_permutation(node: Node, inputs: list[Array]) -> Outputs:
+    """For an order of dimensions the one that undoes it."""
+    del node
+    order = inputs[0].tolist()
+    if sorted(order) != list(range(len(order))):
+        return None
+    return (np.argsort(inputs[0].astype(np.int64)).astype(object),)
+
+
 def _same(node: Node, inputs: list[Array]) -> Outputs:
     del node
     return (inputs[0],)
@@ -219,6 +228,7 @@ EVALUATORS: Mapping[str, Callable[[Node, list[Array]], Outputs]] = MappingProxyT
         "FloorDiv": _elementwise(np.floor_divide),
         "GatherV2": _gather,
         "Identity": _same,
+        "InvertPermutation": _invert_permutation,
         "Maximum": _elementwise(np.maximum),
         "Minimum": _elementwise(np.minimum),
         "Mul": _elementwise(np.multiply),

@@ -1,0 +1,178 @@
+"""The commands for the largest batch and for profiles: parsing and printing only."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from memopt.console import start_tensorflow, terminal, working
+from memopt.errors import OptionsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def _usage(option: str) -> Iterator[None]:
+    """Turn what is wrong with the value of an option into wrong usage: exit status 2."""
+    try:
+        yield
+    except OptionsError as error:
+        raise click.BadParameter(str(error), param_hint=f"'{option}'") from error
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "--memory",
+    required=True,
+    help='What the step may use at any moment, everything included, such as "4GiB".',
+)
+@click.option(
+    "--max-overhead",
+    default="20%",
+    show_default=True,
+    help="The share of its estimated time that the step may take longer.",
+)
+@click.option(
+    "--dimension",
+    "dimensions",
+    multiple=True,
+    help='What has the size that is looked for, "images:0", or a known one, "tokens:1=64"; the '
+    "first open dimension of everything that is fed if not given.",
+)
+@click.option(
+    "--multiple-of",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Sizes are multiples of this.",
+)
+@click.option("-o", "--output", help="Where the rewritten graph for the size that is found goes.")
+@click.option(
+    "--costs",
+    default="grappler",
+    show_default=True,
+    help='Times of operations: "grappler", "native", a table (.json) or a profile (RunMetadata).',
+)
+@click.option("--run/--no-run", default=True, show_default=True, help="Prove it by a real step.")
+@click.option("--seed", type=int, default=0, show_default=True, help="For values made up.")
+@click.option("--fetch", multiple=True, help="A tensor or operation that the caller asks for.")
+@click.option("--feed", multiple=True, help="A tensor that the caller gives.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def fit(
+    *,
+    model: str,
+    memory: str,
+    max_overhead: str,
+    dimensions: tuple[str, ...],
+    multiple_of: int,
+    output: str | None,
+    costs: str,
+    run: bool,
+    seed: int,
+    fetch: tuple[str, ...],
+    feed: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Find the largest batch of MODEL, a graph file, whose rewritten step fits into memory.
+
+    The step has to be saved with its batch left open. Nothing is run for the search; then one real
+    step proves it. What is written with -o is for the size that was found and no other.
+    """
+    from memopt.fitting.dimensions import Dimension
+    from memopt.fitting.fit import fit as fit_graph
+    from memopt.fitting.fit import parse_memory, parse_overhead
+    from memopt.io import read_graph, write_graph
+    from memopt.report.fits import fit_remarks, fit_table
+
+    with _usage("--memory"):
+        memory_bytes = parse_memory(memory)
+    with _usage("--max-overhead"):
+        allowed = parse_overhead(max_overhead)
+    with _usage("--dimension"):
+        named = [Dimension.parse(text) for text in dimensions]
+    start_tensorflow()
+    file = read_graph(model)
+    with working(f"fitting {model}") as say:
+        found = fit_graph(
+            file.message,
+            memory_bytes,
+            max_overhead=allowed,
+            dimensions=named,
+            multiple_of=multiple_of,
+            costs=costs,
+            run=run,
+            seed=seed,
+            fetch=fetch or None,
+            feed=feed or None,
+            progress=say,
+        )
+    if output is not None:
+        write_graph(file.with_graph(found.graph_def), output)
+    if as_json:
+        click.echo(json.dumps(found.to_json()))
+        return
+    terminal.print(fit_table(found))
+    for line in fit_remarks(found):
+        click.echo(line)
+    if output is not None:
+        click.echo(f"{output}: the step at size {found.size} only, for which it was planned")
+
+
+@click.command()
+@click.argument("graph")
+@click.option("-o", "--output", required=True, help="Where the profile goes.")
+@click.option("--steps", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--mode", type=click.Choice(["exact", "as-is"]), default="exact", show_default=True)
+@click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, help="Ops shown.")
+@click.option("--inputs", help="An .npz file with values of what is fed, by tensor name.")
+@click.option("--variables", help="An .npz file with values of variables, by node name.")
+@click.option("--seed", type=int, default=0, show_default=True, help="For values made up.")
+@click.option("--fetch", multiple=True, help="A tensor or operation to run.")
+@click.option("--feed", multiple=True, help="A tensor to feed.")
+@click.option("--json", "as_json", is_flag=True, help="Print the times of ops as JSON.")
+def profile(
+    *,
+    graph: str,
+    output: str,
+    steps: int,
+    mode: str,
+    top: int,
+    inputs: str | None,
+    variables: str | None,
+    seed: int,
+    fetch: tuple[str, ...],
+    feed: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Run a few steps of GRAPH for real and write how long its operations take, for --costs.
+
+    The profile is a RunMetadata message, or a table of nanoseconds if OUTPUT ends in .json.
+    """
+    from memopt.io import read_arrays
+    from memopt.report.profiles import profile_table
+    from memopt.runtime.profile import profile as profile_graph
+
+    start_tensorflow()
+    with working(f"running {steps} steps of {graph}"):
+        found = profile_graph(
+            graph,
+            steps=steps,
+            mode="exact" if mode == "exact" else "as-is",
+            inputs=None if inputs is None else read_arrays(inputs),
+            variables=None if variables is None else read_arrays(variables),
+            seed=seed,
+            fetch=fetch or None,
+            feed=feed or None,
+        )
+    found.save(output)
+    if as_json:
+        click.echo(json.dumps(found.to_json()))
+        return
+    if top:
+        terminal.print(profile_table(found, top))
+    click.echo(f"{len(found.times_ns)} operations, median of {steps} steps: {output}")

@@ -1,0 +1,295 @@
+"""The largest size of a step's open dimension that fits into memory: `memopt.fit`."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from memopt.costs.choice import GRAPPLER
+from memopt.errors import BudgetError, OptionsError, OutOfMemoryError
+from memopt.fitting.dimensions import find_dimensions
+from memopt.fitting.planner import SizePlanner
+from memopt.fitting.search import find_largest
+from memopt.io import as_item
+from memopt.options import parse_bytes
+from memopt.runtime.process import step_process
+from memopt.runtime.program import Program, captured_values
+from memopt.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
+    from memopt.costs.cost_model import CostModel
+    from memopt.fitting.dimensions import Dimension
+    from memopt.fitting.planner import Probe
+    from memopt.io import GraphSource
+    from memopt.item import GrapplerItem
+    from memopt.result import OptimizationResult
+
+MAX_OVERHEAD = "20%"
+_SHARE = re.compile(r"(?P<percent>[0-9]+(?:\.[0-9]+)?)\s*%")
+_FIRST_GUESS = 3
+"""How much larger than the unchanged step's the first size is that is planned."""
+_MOST_GROWTH = 8.0
+"""Between two sizes that are looked at unchanged, where memory is near linear in the size."""
+_STEP_DOWN = 32
+_MEBIBYTE = 1 << 20
+_STRING = 7
+_MOST_RUNS = 8
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The largest size at which a step keeps to a memory, rewritten.
+
+    Attributes:
+        dimensions: What has the size; those with a size of their own have that.
+        memory_bytes: What the step may use, everything included.
+        limit_bytes: The same in whole MiB, as TensorFlow's allocator takes it.
+        max_overhead: The share of time that the rewriting may add.
+        size: The size.
+        peak_bytes: The most in use at any moment, as planned.
+        overhead: The share of time that the rewriting adds, as estimated.
+        free_size: The largest size at which the step fits unchanged, as predicted; 0 if none.
+        measured_peak_bytes: The most that was in use in a real step; `None` if none was run.
+        failed_sizes: Larger sizes whose real step ran out of memory though it was not predicted.
+        probes: What was planned, in order.
+        seconds: How long the search took, the real step aside.
+        result: The rewritten step and the report on it.
+        item: The step before it was rewritten, with its sizes.
+    """
+
+    dimensions: tuple[Dimension, ...]
+    memory_bytes: int
+    limit_bytes: int
+    max_overhead: float
+    size: int
+    peak_bytes: int
+    overhead: float
+    free_size: int
+    measured_peak_bytes: int | None
+    failed_sizes: tuple[int, ...]
+    probes: tuple[Probe, ...]
+    seconds: float
+    result: OptimizationResult = field(repr=False, compare=False)
+    item: GrapplerItem = field(repr=False, compare=False)
+
+    @property
+    def factor(self) -> float | None:
+        """How much larger the size is than without a rewriting; `None` if none fits without."""
+        return self.size / self.free_size if self.free_size else None
+
+    @property
+    def unknown_sizes(self) -> tuple[str, ...]:
+        """The tensors whose sizes are not known: they count as little as they can. No strings."""
+        properties = self.result.report.properties
+        found = ((name, properties.tensor(name)) for name in properties.unknown_sizes())
+        return tuple(name for name, tensor in found if tensor and tensor.dtype != _STRING)
+
+    @property
+    def graph_def(self) -> GraphDef:
+        """The rewritten step, for this size only: what was planned are sizes."""
+        return self.result.graph_def
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, without the graphs."""
+        return {
+            "dimensions": [
+                {"tensor": each.node, "axis": each.axis, "size": each.size or self.size}
+                for each in self.dimensions
+            ],
+            "memory_bytes": self.memory_bytes,
+            "limit_bytes": self.limit_bytes,
+            "max_overhead": self.max_overhead,
+            "size": self.size,
+            "peak_bytes": self.peak_bytes,
+            "measured_peak_bytes": self.measured_peak_bytes,
+            "overhead": self.overhead,
+            "free_size": self.free_size,
+            "factor": self.factor,
+            "failed_sizes": list(self.failed_sizes),
+            "unknown_sizes": list(self.unknown_sizes),
+            "seconds": self.seconds,
+            "probes": [
+                {"size": probe.size, "fits": probe.result is not None, "outcome": probe.outcome}
+                for probe in self.probes
+            ],
+        }
+
+
+def fit(  # noqa: PLR0913 - keywords, each with a default
+    graph: GraphSource,
+    memory: int | str,
+    *,
+    max_overhead: float | str = MAX_OVERHEAD,
+    dimensions: Sequence[Dimension | str] | None = None,
+    multiple_of: int = 1,
+    costs: CostModel | str = GRAPPLER,
+    run: bool = True,
+    seed: int = 0,
+    fetch: Sequence[str] | None = None,
+    feed: Sequence[str] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Fit:
+    """Find the largest batch (or other open dimension) at which a rewritten step fits into memory.
+
+    No step is run for the search: at each size that is tried the step is planned within the memory,
+    and TensorFlow's allocator is simulated on the plan. Then one real step, in a fresh process with
+    the memory for a limit and values that are made up, proves the size. If it runs out of memory
+    all the same, smaller sizes are tried.
+
+    Args:
+        graph: A ConcreteFunction, GraphDef, MetaGraphDef, path of a graph file, or GrapplerItem;
+            what is fed has open dimensions (`None` in the step's input signature).
+        memory: What may be in use at any moment, everything included: bytes or "4GiB".
+        max_overhead: The share of its estimated time that the step may take longer: 0.2 or "20%".
+        dimensions: What has the size that is looked for ("images:0"), and what has a known one
+            ("tokens:1=64"). Without, the first open dimension of everything that is fed.
+        multiple_of: Sizes are multiples of this.
+        costs: How long operations take; see `choose_costs`.
+        run: Whether to run the real step.
+        seed: What values and random operations without seeds draw from.
+        fetch: What the caller asks for, instead of what the graph says.
+        feed: What the caller gives, instead of what the graph says.
+        progress: Is called with a line of text for every size that was tried.
+
+    Raises:
+        FileError: The path holds no graph.
+        InvalidGraphError: TensorFlow refuses the graph at a size.
+        OptionsError: No dimension is open, or an option is not valid.
+        BudgetError: Not even the smallest size fits. It tells the lowest peak that was found.
+        ExecutionError: The real step failed; `OutOfMemoryError` if memory was short at every size.
+    """
+    if multiple_of < 1:
+        raise OptionsError(f"sizes cannot be multiples of {multiple_of}")
+    memory_bytes = parse_memory(memory)
+    settings = Settings(memory_limit_bytes=memory_bytes)
+    allowed = parse_overhead(max_overhead)
+    say = progress or (lambda _: None)
+    item = as_item(graph, fetch, feed)
+    chosen = find_dimensions(item, dimensions or ())
+    limit_bytes = (settings.limit_mebibytes or 0) << 20
+    planner = SizePlanner(item, chosen, limit_bytes, allowed, costs, say)
+    started_s = time.monotonic()
+    free_size = find_largest(
+        planner.free_excess, multiple_of, multiple=multiple_of, most_growth=_MOST_GROWTH
+    )
+    guess = max(_FIRST_GUESS * free_size, multiple_of)
+    size = find_largest(planner.excess, guess, multiple=multiple_of)
+    if not size:
+        raise _too_small(planner, multiple_of)
+    seconds = time.monotonic() - started_s
+    failed: list[int] = []
+    measured_peak_bytes = None
+    if run:
+        proof = _Proof(planner, settings, seed, *_values(graph, item))
+        size, measured_peak_bytes, failed = proof.run_down(size, multiple_of)
+    probe = planner.probe(size)
+    assert probe.result is not None
+    return Fit(
+        dimensions=chosen,
+        memory_bytes=memory_bytes,
+        limit_bytes=limit_bytes,
+        max_overhead=allowed,
+        size=size,
+        peak_bytes=probe.peak_bytes,
+        overhead=probe.overhead,
+        free_size=free_size,
+        measured_peak_bytes=measured_peak_bytes,
+        failed_sizes=tuple(failed),
+        probes=tuple(planner.probes.values()),
+        seconds=seconds,
+        result=probe.result,
+        item=planner.sized(size),
+    )
+
+
+def parse_memory(text: int | str) -> int:
+    """The bytes that a step may use: 1500000000 or "4GiB".
+
+    Raises:
+        OptionsError: It is no number of bytes, or less than the MiB in which allocators count.
+    """
+    memory_bytes = parse_bytes(str(text))
+    if memory_bytes < _MEBIBYTE:
+        raise OptionsError(f"{text!r} is less than 1MiB, and TensorFlow's limits are whole MiB")
+    return memory_bytes
+
+
+def parse_overhead(text: float | str) -> float:
+    """A share of time as people write it: 0.2, "20%"; may be more than the whole.
+
+    Raises:
+        OptionsError: It is none.
+    """
+    match = _SHARE.fullmatch(str(text).strip())
+    try:
+        share = float(match["percent"]) / 100 if match else float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < float("inf"):
+        raise OptionsError(f"{text!r} is no share of time, such as 20% or 0.2")
+    return share
+
+
+def _values(graph: Any, item: GrapplerItem) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """What a function captured; nothing for a graph, of which no values are known."""
+    return captured_values(graph, item) if hasattr(graph, "captured_inputs") else ({}, {})
+
+
+def _too_small(planner: SizePlanner, multiple: int) -> BudgetError:
+    """That not even the smallest size fits, and what it takes."""
+    probe = planner.probe(multiple)
+    lowest_bytes = max(probe.peak_bytes, probe.needed_bytes)
+    return BudgetError(
+        f"not even size {multiple} fits into {planner.limit_bytes} bytes: {probe.outcome}; "
+        f"the smallest budget that was found for it is {lowest_bytes} bytes",
+        planner.limit_bytes,
+        lowest_bytes,
+    )
+
+
+@dataclass(frozen=True)
+class _Proof:
+    """Real steps under the allocator's limit."""
+
+    planner: SizePlanner
+    settings: Settings
+    seed: int
+    inputs: Mapping[str, Any]
+    variables: Mapping[str, Any]
+
+    def run_down(self, size: int, multiple: int) -> tuple[int, int, list[int]]:
+        """Run the step, and smaller ones until one does not run out of memory.
+
+        Returns:
+            The size that ran, its peak, and the sizes that did not run.
+
+        Raises:
+            OutOfMemoryError: None of the sizes ran.
+        """
+        failed: list[int] = []
+        last = ""
+        while size >= multiple and len(failed) < _MOST_RUNS:
+            probe = self.planner.probe(size)
+            if probe.result is not None:
+                try:
+                    return size, self._peak_bytes(size, probe.result.graph_def), failed
+                except OutOfMemoryError as error:
+                    last = str(error)
+                    failed.append(size)
+                    self.planner.say(f"size {size}: the real step ran out of memory")
+            size = (size - max(multiple, size // _STEP_DOWN)) // multiple * multiple
+        sizes = ", ".join(map(str, failed))
+        raise OutOfMemoryError(f"the real step ran out of memory at the sizes {sizes}: {last}")
+
+    def _peak_bytes(self, size: int, graph_def: GraphDef) -> int:
+        item = self.planner.sized(size)
+        program = Program.from_item(item, self.inputs, self.variables, self.seed)
+        with step_process(program.replace_graph(graph_def), self.settings) as process:
+            process.run(1)
+            return process.measure().peak_bytes

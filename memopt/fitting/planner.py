@@ -1,0 +1,212 @@
+"""Plans for one step at many sizes: does it fit, unchanged and rewritten, and at what cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from memopt.costs.best_fit import has_room, least_limit_bytes
+from memopt.costs.choice import choose_costs
+from memopt.costs.properties import Properties
+from memopt.errors import BudgetError, InvalidGraphError
+from memopt.fitting.dimensions import with_size
+from memopt.fitting.times import estimate_overhead
+from memopt.graph.graphdef import from_graph_def
+from memopt.optimizer import MemoryOptimizer
+from memopt.options import Level
+from memopt.sequencing.step import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from memopt.costs.buffer_graph import MemoryTimeline
+    from memopt.costs.cost_model import CostModel
+    from memopt.fitting.dimensions import Dimension
+    from memopt.item import GrapplerItem
+    from memopt.result import OptimizationResult
+
+_BUDGETS = 6
+"""How many budgets are tried for a size: what fits by its sum may find no room for its parts."""
+_LOWER = 0.96
+_HOPELESS = 0.5
+"""The excess of time that somewhat more memory does not make up for."""
+_LEAST_EXCESS = 1e-6
+_LEAST_OVERHEAD = 0.05
+"""What excess is measured by where less is allowed."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What came of a plan for one size.
+
+    Attributes:
+        size: The size.
+        outcome: In words.
+        excess: By what share it is over the memory, or else over the overhead that is allowed; 0 or
+            less if it fits.
+        peak_bytes: The most in use at any moment, as planned; the lowest that was found if there
+            is no plan.
+        needed_bytes: What the allocator needs to have for that, or the peak if that is enough to
+            tell.
+        overhead: The share of time that the plan adds, as estimated; 0 if there is none.
+        result: The rewritten step, if it fits.
+    """
+
+    size: int
+    outcome: str
+    excess: float
+    peak_bytes: int
+    needed_bytes: int
+    overhead: float = 0.0
+    result: OptimizationResult | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass
+class SizePlanner:
+    """Plans a step at any size of its open dimensions; every size once.
+
+    Attributes:
+        item: The step, with its dimensions open.
+        dimensions: Those that get a size.
+        limit_bytes: What the allocator may hand out.
+        max_overhead: The share of time that a plan may add.
+        costs: How long operations take; see `choose_costs`.
+        say: Is told of each probe.
+    """
+
+    item: GrapplerItem
+    dimensions: Sequence[Dimension]
+    limit_bytes: int
+    max_overhead: float
+    costs: CostModel | str
+    say: Callable[[str], None]
+    probes: dict[int, Probe] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._model = choose_costs(self.costs, self.item)
+        self._budget_bytes = self.limit_bytes
+
+    def sized(self, size: int) -> GrapplerItem:
+        """The step at a size."""
+        return with_size(self.item, self.dimensions, size)
+
+    def free_excess(self, size: int) -> float:
+        """By what share the step as it is, in TensorFlow's own order, is over the memory.
+
+        Raises:
+            InvalidGraphError: TensorFlow refuses the step at that size.
+        """
+        timeline = self._run_freely(size)
+        excess = timeline.peak_bytes / self.limit_bytes - 1
+        if excess <= 0 and not has_room(timeline, self.limit_bytes):
+            excess = max(least_limit_bytes(timeline) / self.limit_bytes - 1, _LEAST_EXCESS)
+        self.say(f"size {size} unchanged: {'fits' if excess <= 0 else 'does not fit'}")
+        return excess
+
+    def excess(self, size: int) -> float:
+        """By what share the rewritten step is over what is allowed; see `Probe`."""
+        return self.probe(size).excess
+
+    def probe(self, size: int) -> Probe:
+        """Plan the step at a size.
+
+        Raises:
+            InvalidGraphError: TensorFlow refuses the step at that size.
+        """
+        if size not in self.probes:
+            self.probes[size] = self._probe(size)
+            self.say(f"size {size}: {self.probes[size].outcome}")
+        return self.probes[size]
+
+    def _probe(self, size: int) -> Probe:
+        """Plan within the memory, and within less while the allocator finds no room for a plan.
+
+        What had to be left free for the allocator's sake at one size has to be at the next, about;
+        where that takes a bit too much time, half of it is tried.
+        """
+        item = self.sized(size)
+        budget_bytes = self._budget_bytes
+        best: Probe | None = None
+        was_short = False
+        for _ in range(_BUDGETS):
+            try:
+                probe = self._judge(size, item, self._plan(size, item, budget_bytes))
+            except BudgetError as error:
+                if best is not None or budget_bytes == self.limit_bytes:
+                    return best or self._without_plan(size, error.lowest_bytes)
+                budget_bytes = self.limit_bytes
+                continue
+            if probe.result is not None:
+                self._budget_bytes = budget_bytes
+                return probe
+            best = probe if best is None or probe.excess < best.excess else best
+            if probe.needed_bytes <= self.limit_bytes:
+                left_bytes = self.limit_bytes - budget_bytes
+                if was_short or not left_bytes or probe.excess > _HOPELESS:
+                    return best
+                budget_bytes += -(-left_bytes // 2)
+                was_short = True
+                continue
+            if was_short:
+                return best
+            share = self.limit_bytes / probe.needed_bytes
+            budget_bytes = int(min(probe.peak_bytes * share, budget_bytes * _LOWER))
+        assert best is not None
+        return best
+
+    def _plan(self, size: int, item: GrapplerItem, budget_bytes: int) -> OptimizationResult:
+        optimizer = MemoryOptimizer(Level.ORDERED, budget=budget_bytes, costs=self._model)
+        try:
+            return optimizer.optimize(None, item)
+        except InvalidGraphError as error:
+            raise _refused(size, error) from error
+
+    def _judge(self, size: int, item: GrapplerItem, result: OptimizationResult) -> Probe:
+        runtime = result.report.runtime
+        assert runtime is not None
+        timeline = runtime.after
+        overhead = estimate_overhead(item, result, self._model)
+        if overhead > self.max_overhead:
+            scale = max(self.max_overhead, _LEAST_OVERHEAD)
+            excess = min((overhead - self.max_overhead) / scale, 1.0)
+            outcome = f"fits with {overhead:.1%} more time, which is too much"
+            peak_bytes = timeline.peak_bytes
+            return Probe(size, outcome, excess, peak_bytes, peak_bytes, overhead)
+        if not has_room(timeline, self.limit_bytes):
+            needed_bytes = max(least_limit_bytes(timeline), self.limit_bytes + 1)
+            excess = needed_bytes / self.limit_bytes - 1
+            outcome = "fits by its sum, but the allocator would find no room"
+            return Probe(size, outcome, excess, timeline.peak_bytes, needed_bytes, overhead)
+        left = (overhead - self.max_overhead) / max(self.max_overhead, _LEAST_OVERHEAD)
+        outcome = f"fits with {overhead:.1%} more time"
+        peak_bytes = timeline.peak_bytes
+        return Probe(size, outcome, left, peak_bytes, peak_bytes, overhead, result)
+
+    def _without_plan(self, size: int, lowest_bytes: int) -> Probe:
+        excess = max(lowest_bytes / self.limit_bytes - 1, _LEAST_EXCESS)
+        outcome = f"does not fit: {lowest_bytes} bytes at least"
+        return Probe(size, outcome, excess, lowest_bytes, lowest_bytes)
+
+    def _run_freely(self, size: int) -> MemoryTimeline:
+        item = self.sized(size)
+        properties = Properties.of(item)
+        try:
+            properties.require()
+        except InvalidGraphError as error:
+            raise _refused(size, error) from error
+        step = Step.of(
+            from_graph_def(item.graph_def),
+            properties,
+            fed=[name.partition(":")[0] for name in item.feed],
+            fetched=[name.partition(":")[0] for name in item.fetch],
+        )
+        return step.run_freely()
+
+
+def _refused(size: int, error: InvalidGraphError) -> InvalidGraphError:
+    return InvalidGraphError(
+        f"TensorFlow refuses the step at size {size} (if only multiples of a number are possible, "
+        f"ask for them): {error}",
+        error.node,
+        error.input,
+    )

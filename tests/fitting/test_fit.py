@@ -1,0 +1,138 @@
+"""Fitting a small step for real: the size, its proof, and what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import memopt
+from memopt.errors import BudgetError, OptionsError, OutOfMemoryError
+from memopt.fitting import fit as fitting
+from memopt.fitting.dimensions import find_dimensions
+from memopt.fitting.planner import SizePlanner
+from memopt.io import as_item
+from memopt.models import MODELS
+from memopt.runtime.process import step_process
+from memopt.runtime.program import Program
+from memopt.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from memopt.fitting.fit import Fit
+
+MEMORY = "8MiB"
+
+
+@pytest.fixture(scope="module")
+def step_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("files") / "step.pb")
+    memopt.save(MODELS["mlp"](batch=None, width=64, layers=8).function, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def found(step_file: str) -> Fit:
+    return memopt.fit(step_file, MEMORY, max_overhead="40%", run=False)
+
+
+def test_more_fits_than_unchanged_and_nothing_is_over_what_is_allowed(found: Fit) -> None:
+    assert found.free_size > 500
+    assert found.size > 1.5 * found.free_size
+    assert found.factor == found.size / found.free_size
+    assert found.peak_bytes <= found.limit_bytes == 8 << 20
+    assert 0 < found.overhead <= 0.4
+    assert found.measured_peak_bytes is None
+    assert found.unknown_sizes == ()
+    fitting_sizes = [probe.size for probe in found.probes if probe.result is not None]
+    assert max(fitting_sizes) == found.size
+
+
+def test_less_time_allows_less(step_file: str, found: Fit) -> None:
+    none = memopt.fit(step_file, MEMORY, max_overhead=0, run=False, multiple_of=64)
+    assert none.overhead == 0
+    assert none.size % 64 == 0
+    assert none.free_size <= none.size < found.size
+
+
+def test_a_function_is_fitted_and_proved_by_a_real_step() -> None:
+    """At the size that is found the unchanged step does not run."""
+    step = MODELS["mlp"](batch=None, width=128, layers=8)
+    lines: list[str] = []
+    found = memopt.fit(step.function, "24MiB", multiple_of=256, progress=lines.append)
+    assert all(size > found.size for size in found.failed_sizes)
+    assert found.measured_peak_bytes is not None
+    assert found.measured_peak_bytes == pytest.approx(found.peak_bytes, rel=0.01)
+    assert found.measured_peak_bytes <= found.limit_bytes
+    assert any(f"size {found.size}: fits" in line for line in lines)
+    limited = Settings(memory_limit_bytes=found.memory_bytes)
+    unchanged = Program.from_item(found.item)
+    with pytest.raises(OutOfMemoryError), step_process(unchanged, limited) as process:
+        process.run(1)
+
+
+def test_a_step_that_runs_out_of_memory_all_the_same_goes_down(
+    step_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The allocator has less than the plans are made for."""
+    monkeypatch.setattr("memopt.fitting.planner.has_room", lambda *_: True)
+    monkeypatch.setattr(SizePlanner, "free_excess", lambda _, size: size / 2000 - 1)
+    ran: list[int] = []
+
+    def refuse(self: object, size: int, graph_def: object) -> int:
+        del self, graph_def
+        ran.append(size)
+        if len(ran) < 3:
+            raise OutOfMemoryError("OOM when allocating")
+        return 123
+
+    monkeypatch.setattr(fitting._Proof, "_peak_bytes", refuse)
+    found = memopt.fit(step_file, MEMORY)
+    assert found.failed_sizes == tuple(ran[:2])
+    assert found.size == ran[2] < ran[1] < ran[0]
+    assert found.measured_peak_bytes == 123
+    assert found.result is found.probes[-1].result
+
+
+def test_what_never_runs_is_out_of_memory(step_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OutOfMemoryError("OOM when allocating")
+
+    monkeypatch.setattr(fitting._Proof, "_peak_bytes", refuse)
+    with pytest.raises(OutOfMemoryError, match=r"at the sizes .*: OOM when allocating"):
+        memopt.fit(step_file, MEMORY, multiple_of=1024)
+
+
+def test_what_does_not_fit_at_all_tells_what_it_needs(step_file: str) -> None:
+    with pytest.raises(BudgetError, match="not even size 65536 fits") as caught:
+        memopt.fit(step_file, MEMORY, multiple_of=65536)
+    assert caught.value.budget_bytes == 8 << 20
+    assert caught.value.lowest_bytes > 8 << 20
+
+
+def test_less_left_for_the_allocator_than_at_the_last_size_is_enough(step_file: str) -> None:
+    """What no plan keeps to at one size is no reason against the size."""
+    item = as_item(step_file)
+    lines: list[str] = []
+    planner = SizePlanner(item, find_dimensions(item), 8 << 20, 0.2, "grappler", lines.append)
+    planner._budget_bytes = 1 << 18
+    probe = planner.probe(1024)
+    assert probe.result is not None
+    assert probe.excess <= 0
+    beyond = planner.probe(1 << 16)
+    assert beyond.result is None
+    assert beyond.excess > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"memory": "much"}, "no number of bytes"),
+        ({"memory": "100KB"}, "less than 1MiB"),
+        ({"memory": MEMORY, "max_overhead": "-1%"}, "no share of time"),
+        ({"memory": MEMORY, "max_overhead": "nan"}, "no share of time"),
+        ({"memory": MEMORY, "multiple_of": 0}, "multiples of 0"),
+    ],
+)
+def test_bad_options(step_file: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionsError, match=message):
+        memopt.fit(step_file, **options)  # type: ignore[arg-type]  # wrong on purpose
