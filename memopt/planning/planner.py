@@ -15,6 +15,7 @@ from memopt.planning.annealing import Schedule, anneal, new_best, record, tidy
 from memopt.planning.bounds import Bounds
 from memopt.planning.checker import judge
 from memopt.planning.compiled import IS_COMPILED
+from memopt.planning.exact import check_installed
 from memopt.planning.orders import depth_first_order, list_order
 from memopt.planning.plan import Plan
 from memopt.planning.problem import COPIES, problem_of
@@ -60,7 +61,12 @@ class Steps(NamedTuple):
 
 
 def plan_graph(
-    graph: CostGraph, budget_bytes: int, *, seed: int = 0, time_limit_s: float = math.inf
+    graph: CostGraph,
+    budget_bytes: int,
+    *,
+    seed: int = 0,
+    time_limit_s: float = math.inf,
+    exact: bool = False,
 ) -> Plan:
     """The cheapest plan that is found within a budget.
 
@@ -71,12 +77,14 @@ def plan_graph(
         budget_bytes: What may be in use at any step, everything included.
         seed: Of the search.
         time_limit_s: When to stop at the latest.
+        exact: Whether CP-SAT goes on where the search ends.
 
     Raises:
+        OptionsError: OR-Tools is asked for, and not there.
         BudgetError: No plan was found. It tells the lowest peak that was, what no plan can go
             below, and where.
     """
-    return Planner(graph, seed, time_limit_s).plan(budget_bytes)
+    return Planner(graph, seed, time_limit_s, exact=exact).plan(budget_bytes)
 
 
 class Planner:
@@ -87,10 +95,14 @@ class Planner:
         seed: Of every search.
         time_limit_s: When to stop at the latest, from now on.
         rounds: How often an order is looked for from anew.
+        exact: Whether CP-SAT goes on where the search ends.
 
     Attributes:
         bounds: What no plan can be better than.
         is_finished: Whether no search was stopped by the time limit.
+
+    Raises:
+        OptionsError: OR-Tools is asked for, and not there.
     """
 
     def __init__(
@@ -100,7 +112,11 @@ class Planner:
         time_limit_s: float = math.inf,
         *,
         rounds: int = ROUNDS,
+        exact: bool = False,
     ) -> None:
+        if exact:
+            check_installed()
+        self._is_exact = exact
         self._graph = graph
         self._seed = seed
         self._deadline_s = time.monotonic() + time_limit_s
@@ -127,16 +143,18 @@ class Planner:
         """
         started_s = time.monotonic()
         graph = self._graph
-        found = self._search(budget_bytes - graph.held_bytes, starts)
+        room = budget_bytes - graph.held_bytes
+        found = self._search(room, starts)
+        least, is_impossible = self._refine(found, room) if self._is_exact else (0, False)
         if found.numbers[1]:
-            raise self._refusal(budget_bytes)
+            raise self._refusal(budget_bytes, is_impossible=is_impossible)
         steps = steps_of(found)
         swaps = tuple(np.flatnonzero(steps.swapped).tolist())
         # The search is not believed.
         judgement = judge(graph, steps.operations.tolist(), swaps)
         if judgement.peak_bytes > budget_bytes:
             raise AssertionError("the search lost count of the bytes in use")
-        lower_bound = graph.base_cost + self.bounds.extra_cost(budget_bytes - graph.held_bytes)
+        lower_bound = graph.base_cost + max(least, self.bounds.extra_cost(room))
         status: Status = "feasible" if self.is_finished else "time limit"
         return Plan(
             sequence=tuple(graph.ids[op] for op in steps.operations),
@@ -168,6 +186,29 @@ class Planner:
             record(state, best)
             self._improve(state, best, effort.polish)
         return best
+
+    def _refine(self, best: Best, room: int) -> tuple[int, bool]:
+        """Let CP-SAT go on from the best sequence.
+
+        Returns:
+            What every plan costs at least on top of everything once, and whether there is none.
+        """
+        from memopt.planning.exact.refining import Refining
+
+        extra_cost = int(best.numbers[2]) - self._graph.base_cost
+        if not best.numbers[1] and extra_cost == self.bounds.extra_cost(room):
+            return extra_cost, False
+        steps = steps_of(best)
+        refined = Refining(self._problem, self.bounds, self._seed, self._deadline_s).refine(
+            steps.operations.tolist(),
+            steps.swapped.tolist(),
+            room,
+            None if best.numbers[1] else extra_cost,
+        )
+        found = Steps(np.array(refined.operations), np.array(refined.swapped))
+        self._offer(new_state(self._problem, room, self._seed), best, found)
+        self.is_finished &= refined.is_finished
+        return refined.extra_cost, refined.is_impossible
 
     @cached_property
     def lowest(self) -> Steps:
@@ -229,12 +270,18 @@ class Planner:
         """The lowest peak that was found, everything included."""
         return self._peak(self.lowest) + self._graph.held_bytes
 
-    def _refusal(self, budget_bytes: int) -> BudgetError:
+    def _refusal(self, budget_bytes: int, *, is_impossible: bool) -> BudgetError:
         """Why there is no plan: the lowest peak found, the bound, and what needs it."""
+        found = f"no plan was found within {budget_bytes} bytes"
+        if is_impossible:
+            found = (
+                f"there is no plan within {budget_bytes} bytes: it was proved for all that compute "
+                f"nothing more than {COPIES} times"
+            )
         least_bytes = self.bounds.least_bytes + self._graph.held_bytes
         node = self._graph.ids[self.bounds.floor]
         return BudgetError(
-            f"no plan was found within {budget_bytes} bytes. The lowest peak found is "
+            f"{found}. The lowest peak found is "
             f"{self.lowest_bytes} bytes, and no plan needs less than {least_bytes}, which is what "
             f"node {node} needs: its inputs and outputs, {self._graph.held_bytes} bytes that are "
             "held throughout, and what cannot be computed again",
