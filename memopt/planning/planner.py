@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,11 +16,10 @@ from memopt.planning.bounds import Bounds
 from memopt.planning.checker import judge
 from memopt.planning.compiled import IS_COMPILED
 from memopt.planning.exact import check_installed
-from memopt.planning.orders import depth_first_order, list_order
 from memopt.planning.plan import Plan
 from memopt.planning.problem import COPIES, problem_of
 from memopt.planning.sequence_state import fill, new_state
-from memopt.planning.walk import Walk
+from memopt.planning.starts import Starts, Steps, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from memopt.planning.annealing import Best
     from memopt.planning.cost_graph import CostGraph
     from memopt.planning.plan import Status
-    from memopt.planning.problem import IntArray
     from memopt.planning.sequence_state import State
 
 _EDITS_PER_OPERATION = 90_000
@@ -44,20 +42,6 @@ ROUNDS = 3
 _BISECTIONS = 6
 _LOWER = (0.7, 0.85, 0.95, 0.98, 0.99)
 """Of the lowest peak found, what the next search for a lower one tries to keep to."""
-_WALK_SHARES = (1.0, 0.95)
-"""Of the budget, that walks keep to: what they think of the bytes in use is a little too little."""
-
-
-class Steps(NamedTuple):
-    """A sequence without the end of the step.
-
-    Attributes:
-        operations: By index, in the order of execution.
-        swapped: For each of them, 1 if it is a swap in.
-    """
-
-    operations: IntArray
-    swapped: IntArray
 
 
 def plan_graph(
@@ -122,11 +106,7 @@ class Planner:
         self._deadline_s = time.monotonic() + time_limit_s
         self._effort = Effort.of(graph.operation_count, rounds)
         self._problem = problem_of(graph)
-        self._orders = (
-            graph.order,
-            list_order(self._problem),
-            depth_first_order(self._problem),
-        )
+        self._starts = Starts(self._problem, graph.order)
         self._measured = new_state(self._problem, 0, seed)
         self.bounds = Bounds(self._problem, graph.order)
         self.is_finished = True
@@ -228,7 +208,7 @@ class Planner:
 
     def _lowest_constructed(self) -> Steps:
         """Of the plans to start from, for budgets that are halved or not, the lowest one."""
-        low, high = self.bounds.least_bytes, self._peak(self._unchanged(self._graph.order))
+        low, high = self.bounds.least_bytes, self._peak(unchanged(self._graph.order))
         found = min(self._constructed(low), key=self._peak)
         for _ in range(_BISECTIONS):
             room = (low + high) // 2
@@ -240,7 +220,7 @@ class Planner:
     def _start_over(self, state: State, best: Best, effort: Effort) -> None:
         """Look for an order that needs little, then compute again what does not fit in it."""
         ordered = new_best(state)
-        fill(self._problem, state, *self._unchanged(self._graph.order))
+        fill(self._problem, state, *unchanged(self._graph.order))
         self._anneal(state, ordered, effort.reorder)
         combined = new_best(state)
         fill(self._problem, state, *steps_of(ordered))
@@ -290,17 +270,7 @@ class Planner:
         )
 
     def _constructed(self, room: int) -> Iterator[Steps]:
-        """Plans to start from: orders as they are, and walks along them."""
-        for order in self._orders:
-            yield self._unchanged(order)
-            for share in _WALK_SHARES:
-                walk = Walk(self._problem, order, int(room * share))
-                if all(walk.copies < COPIES):
-                    yield Steps(np.array(walk.operations), np.array(walk.swapped))
-
-    @staticmethod
-    def _unchanged(order: IntArray) -> Steps:
-        return Steps(order, np.zeros(len(order), np.int64))
+        return (steps for _, steps in self._starts.within(room))
 
     def _is_perfect(self, best: Best) -> bool:
         """Whether nothing can be better: everything fits, and is computed once."""

@@ -10,7 +10,8 @@ import numpy as np
 
 from memopt.errors import BudgetError
 from memopt.planning.checker import judge
-from memopt.planning.planner import Planner, Steps
+from memopt.planning.planner import Planner
+from memopt.planning.starts import Steps
 
 if TYPE_CHECKING:
     from memopt.planning.cost_graph import CostGraph

@@ -46,9 +46,9 @@ def _moves(graph: CostGraph, budget_bytes: int, state: State) -> Iterator[tuple[
         yield 0, (done, held - {value})
     for op, operation in enumerate(graph.operations):
         outputs = frozenset((op, output) for output in range(len(operation.output_bytes)))
-        if op in done and operation.swap_cost:
-            if _bytes(graph, held | outputs, operation) <= budget_bytes:
-                yield operation.swap_cost, (done, held | outputs)
+        is_out = op in done and operation.swap_cost
+        if is_out and _bytes(graph, held | outputs, operation) <= budget_bytes:
+            yield operation.swap_cost, (done, held | outputs)
         if not _runs(graph, op, done, held):
             continue
         for taken in _takings(operation):
@@ -73,8 +73,7 @@ def _runs(graph: CostGraph, op: int, done: frozenset[int], held: frozenset[Value
 
 def _takings(operation: Operation) -> Iterator[frozenset[Value]]:
     """What a step may write its result over, any part of it."""
-    places = [place for place in set(operation.writes_over)]
-    values = [operation.inputs[place] for place in places]
+    values = [operation.inputs[place] for place in set(operation.writes_over)]
     values = [value for value in values if operation.inputs.count(value) == 1]
     for count in range(len(values) + 1):
         yield from map(frozenset, combinations(values, count))

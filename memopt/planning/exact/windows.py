@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from memopt.planning.exact.lives import Reads
     from memopt.planning.problem import Problem
 
-_STEPS = 16
+STEPS = 16
+"""Of a window."""
 _SLACK = 6
 _WORK = 0.15
 
@@ -32,18 +34,27 @@ class Windows:
         room: The budget, without what is held throughout.
         seed: Of where windows stand, and of the solver.
         deadline_s: When to stop at the latest, by `time.monotonic`.
+        steps: How many a window has.
 
     Attributes:
         is_finished: Whether the clock stopped nothing.
     """
 
     def __init__(
-        self, problem: Problem, reads: Reads, room: int, *, seed: int, deadline_s: float
+        self,
+        problem: Problem,
+        reads: Reads,
+        room: int,
+        *,
+        seed: int,
+        deadline_s: float = math.inf,
+        steps: int = STEPS,
     ) -> None:
         self._problem = problem
         self._reads = reads
         self._room = room
         self._seed = seed
+        self._steps = steps
         self._draw = random.Random(seed)  # noqa: S311 - a search, no secret
         self._deadline_s = deadline_s
         self.is_finished = True
@@ -71,14 +82,14 @@ class Windows:
 
     def _start(self, step: int, length: int) -> int:
         """Where a window with a step in it starts."""
-        return max(0, min(length - _STEPS, step - self._draw.randrange(_STEPS)))
+        return max(0, min(length - self._steps, step - self._draw.randrange(self._steps)))
 
     def _replan(
         self, operations: list[int], swapped: list[int], start: int
     ) -> tuple[list[int], list[int]]:
         """Plan one window anew."""
         problem, reads = self._problem, self._reads
-        end = min(len(operations), start + _STEPS)
+        end = min(len(operations), start + self._steps)
         last = len(problem.cost) - 1
         lives = lives_of(problem, reads, [*operations, last], [*swapped, 0])
         inside = operations[start:end]
