@@ -48,7 +48,7 @@ class Bounds:
             # Operations of the order at even distances: a bound from some holds for all.
             looked_at = order[np.linspace(0, end - 1, _MOST_LOOKED_AT).astype(np.int64)]
         self._looked_at = looked_at
-        self._return_cost = _return_costs(problem)
+        self._return_cost = return_costs(problem)
         self._all_bytes = np.zeros(len(looked_at), np.int64)
         fixed_bytes = np.zeros(len(looked_at), np.int64)
         for place, op in enumerate(looked_at):
@@ -99,7 +99,14 @@ class Bounds:
         return held, int(working_bytes)
 
 
-def _return_costs(problem: Problem) -> npt.NDArray[np.float64]:
+def working_bytes(problem: Problem, op: int) -> int:
+    """What is in use at least while an operation runs: its inputs, outputs and scratch memory."""
+    read = problem.input_value[problem.input_start[op] : problem.input_start[op + 1]].tolist()
+    taken = max((int(problem.size[each]) for each in read if takes(problem, op, each)), default=0)
+    return base_bytes(problem, op) + int(problem.size[read].sum()) - taken
+
+
+def return_costs(problem: Problem) -> npt.NDArray[np.float64]:
     """What it costs to have each operation's outputs again; infinite if that cannot be."""
     costs = np.where(problem.single == 1, np.inf, problem.cost.astype(np.float64))
     return np.where(problem.swap_cost > 0, np.minimum(costs, problem.swap_cost), costs)

@@ -16,6 +16,7 @@ from memopt.planning.bounds import Bounds
 from memopt.planning.checker import judge
 from memopt.planning.compiled import IS_COMPILED
 from memopt.planning.exact import check_installed
+from memopt.planning.frontiers import Frontiers
 from memopt.planning.plan import Plan
 from memopt.planning.problem import COPIES, problem_of
 from memopt.planning.sequence_state import fill, new_state
@@ -125,7 +126,10 @@ class Planner:
         graph = self._graph
         room = budget_bytes - graph.held_bytes
         found = self._search(room, starts)
-        least, is_impossible = self._refine(found, room) if self._is_exact else (0, False)
+        least = self._least_cost(found, room)
+        is_impossible = False
+        if self._is_exact:
+            least, is_impossible = self._refine(found, room, least)
         if found.numbers[1]:
             raise self._refusal(budget_bytes, is_impossible=is_impossible)
         steps = steps_of(found)
@@ -134,7 +138,7 @@ class Planner:
         judgement = judge(graph, steps.operations.tolist(), swaps)
         if judgement.peak_bytes > budget_bytes:
             raise AssertionError("the search lost count of the bytes in use")
-        lower_bound = graph.base_cost + max(least, self.bounds.extra_cost(room))
+        lower_bound = graph.base_cost + least
         status: Status = "feasible" if self.is_finished else "time limit"
         return Plan(
             sequence=tuple(graph.ids[op] for op in steps.operations),
@@ -167,7 +171,18 @@ class Planner:
             self._improve(state, best, effort.polish)
         return best
 
-    def _refine(self, best: Best, room: int) -> tuple[int, bool]:
+    def _least_cost(self, best: Best, room: int) -> int:
+        """What every plan costs at least on top of everything once, as far as it is known."""
+        least = self.bounds.extra_cost(room)
+        if best.numbers[1] or best.numbers[2] - self._graph.base_cost == least:
+            return least
+        return self._frontiers.extra_cost(room, least)
+
+    @cached_property
+    def _frontiers(self) -> Frontiers:
+        return Frontiers(self._problem)
+
+    def _refine(self, best: Best, room: int, least: int) -> tuple[int, bool]:
         """Let CP-SAT go on from the best sequence.
 
         Returns:
@@ -176,19 +191,20 @@ class Planner:
         from memopt.planning.exact.refining import Refining
 
         extra_cost = int(best.numbers[2]) - self._graph.base_cost
-        if not best.numbers[1] and extra_cost == self.bounds.extra_cost(room):
-            return extra_cost, False
+        if not best.numbers[1] and extra_cost == least:
+            return least, False
         steps = steps_of(best)
         refined = Refining(self._problem, self.bounds, self._seed, self._deadline_s).refine(
             steps.operations.tolist(),
             steps.swapped.tolist(),
             room,
-            None if best.numbers[1] else extra_cost,
+            spare_cost=None if best.numbers[1] else extra_cost,
+            least_cost=least,
         )
         found = Steps(np.array(refined.operations), np.array(refined.swapped))
         self._offer(new_state(self._problem, room, self._seed), best, found)
         self.is_finished &= refined.is_finished
-        return refined.extra_cost, refined.is_impossible
+        return max(least, refined.extra_cost), refined.is_impossible
 
     @cached_property
     def lowest(self) -> Steps:

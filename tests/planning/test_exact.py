@@ -43,6 +43,7 @@ def solve(graph: CostGraph, budget_bytes: int) -> Answer:
         budget_bytes - graph.held_bytes,
         (graph.order.tolist(), [0] * graph.operation_count),
         spare_cost=None,
+        least_cost=0,
         work=20,
         seed=0,
         deadline_s=math.inf,

@@ -75,7 +75,8 @@ class Model:
             self._serve_later(part)
         self._order()
         self._limit(room)
-        self.model.minimize(sum(cost * there for cost, there in self._costs))
+        self._cost = sum(cost * there for cost, there in self._costs)
+        self.model.minimize(self._cost)
 
     def found(self, solver: cp_model.CpSolver) -> Found:
         """The window of a solution."""
@@ -105,6 +106,11 @@ class Model:
         # What frees more than is needed counts as what is needed: a tighter relaxation.
         freed = [min(held[op], excess_bytes) * is_there for op, is_there in again.items()]
         self.model.add(sum(freed) >= excess_bytes)
+
+    def add_least_cost(self, least_cost: int) -> None:
+        """Say that every solution costs something: the solver need not look for cheaper ones."""
+        if least_cost:
+            self.model.add(self._cost >= least_cost)
 
     def _bool(self) -> cp_model.IntVar:
         return self.model.new_bool_var("")

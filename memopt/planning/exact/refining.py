@@ -58,7 +58,13 @@ class Refining:
         self._deadline_s = deadline_s
 
     def refine(
-        self, operations: Sequence[int], swapped: Sequence[int], room: int, spare_cost: int | None
+        self,
+        operations: Sequence[int],
+        swapped: Sequence[int],
+        room: int,
+        *,
+        spare_cost: int | None,
+        least_cost: int,
     ) -> Refined:
         """Plan all of it in one model if it is small, then windows if that proved nothing.
 
@@ -68,8 +74,9 @@ class Refining:
             room: The budget, without what is held throughout.
             spare_cost: What the sequence costs on top of computing everything once; `None` if it
                 is over the budget.
+            least_cost: What every plan costs at least on top of that.
         """
-        refined = Refined(operations, swapped, 0, is_impossible=False, is_finished=True)
+        refined = Refined(operations, swapped, least_cost, is_impossible=False, is_finished=True)
         most = _MOST_SEARCHED if spare_cost is None else _MOST_OPERATIONS
         if len(self._problem.cost) <= most:
             refined = self._whole(refined, room, spare_cost)
@@ -93,12 +100,13 @@ class Refining:
             room,
             (refined.operations, refined.swapped),
             spare_cost=spare_cost,
+            least_cost=refined.extra_cost,
             work=_WORK,
             seed=self._seed,
             deadline_s=self._deadline_s,
         )
         refined = refined._replace(
-            extra_cost=answer.least,
+            extra_cost=max(refined.extra_cost, answer.least),
             is_impossible=answer.is_impossible,
             is_finished=answer.is_finished,
         )

@@ -46,6 +46,7 @@ def solve_whole(  # noqa: PLR0913 - a problem, where to start, and how far to go
     start: tuple[Sequence[int], Sequence[int]],
     *,
     spare_cost: int | None,
+    least_cost: int,
     work: float,
     seed: int,
     deadline_s: float,
@@ -59,6 +60,7 @@ def solve_whole(  # noqa: PLR0913 - a problem, where to start, and how far to go
         room: The budget, without what is held throughout.
         start: A sequence to begin with, and 1 for each of its swaps in.
         spare_cost: What that costs on top of everything once; `None` if it is over the budget.
+        least_cost: What every plan costs at least on top of that.
         work: How much the solver does at most.
         seed: Of the solver.
         deadline_s: When to stop at the latest.
@@ -75,6 +77,7 @@ def solve_whole(  # noqa: PLR0913 - a problem, where to start, and how far to go
     model = Model(problem, reads, cut(problem, reads, lives, frame), room)
     for held, excess_bytes in bounds.floors(room):
         model.add_floor(held, excess_bytes)
+    model.add_least_cost(least_cost)
     return solve(model, work, seed=seed, deadline_s=deadline_s, probes=True)
 
 
