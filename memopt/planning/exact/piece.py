@@ -20,13 +20,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from memopt.planning.exact.lives import lives_of
-from memopt.planning.problem import COPIES
+from memopt.planning.problem import COPIES, output_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from memopt.planning.exact.lives import Lives, Reads
     from memopt.planning.problem import IntArray, Problem
+
+_MOST_ACROSS = 30
+"""Operations that are held across the window and may be dropped in it."""
+_MOST_LATER = 30
+"""Operations that are computed again behind it and may be held on to instead."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,7 @@ class _Cutter:
         self._sources = [dict.fromkeys(source for _, source, _ in each) for each in reads]
         self._lives = lives
         self._frame = frame
+        self._held = output_bytes(problem)
         self._before = lives_of(
             problem, reads, lives.operations[: frame.start], lives.swapped[: frame.start]
         )
@@ -145,10 +151,16 @@ class _Cutter:
         found = dict(self._inside)
         for op in self._inside:
             found.update(self._sources[op])
-        for op in range(len(self._lives.steps)):
-            if self._is_repeated_later(op) or self._is_held_across(op):
-                found[op] = None
+        others = [op for op in range(len(self._lives.steps) - 1) if op not in found]
+        # Cheap to have again for their bytes: good to drop. The others are good to hold on to.
+        across = sorted(filter(self._is_held_across, others), key=self._cost_of_byte)
+        later = sorted(filter(self._is_repeated_later, others), key=self._cost_of_byte)
+        found.update(dict.fromkeys(across[:_MOST_ACROSS]))
+        found.update(dict.fromkeys(later[-_MOST_LATER:]))
         return found
+
+    def _cost_of_byte(self, op: int) -> tuple[float, int]:
+        return float(self._problem.cost[op] / max(1, self._held[op])), op
 
     def _is_repeated_later(self, op: int) -> bool:
         """Whether what is there behind the window was computed before that as well."""

@@ -78,7 +78,7 @@ def solve_whole(  # noqa: PLR0913 - a problem, where to start, and how far to go
     for held, excess_bytes in bounds.floors(room):
         model.add_floor(held, excess_bytes)
     model.add_least_cost(least_cost)
-    return solve(model, work, seed=seed, deadline_s=deadline_s, probes=True)
+    return solve(model, work, seed=seed, deadline_s=deadline_s, proves=True)
 
 
 def find_limits(problem: Problem, order: IntArray, spare_cost: int | None) -> Limits:

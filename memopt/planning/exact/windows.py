@@ -97,7 +97,7 @@ class Windows:
         copies = {op: inside.count(op) + 1 for op in range(last)}
         piece = cut(problem, reads, lives, Frame(start, end, _SLACK, copies))
         model = Model(problem, reads, piece, self._room)
-        answer = solve(model, _WORK, seed=self._seed, deadline_s=self._deadline_s, probes=False)
+        answer = solve(model, _WORK, seed=self._seed, deadline_s=self._deadline_s, proves=False)
         self.is_finished = answer.is_finished
         if answer.found is None:
             return operations, swapped
