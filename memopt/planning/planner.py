@@ -19,7 +19,7 @@ from memopt.planning.exact import check_installed
 from memopt.planning.frontiers import Frontiers
 from memopt.planning.plan import Plan
 from memopt.planning.problem import COPIES, problem_of
-from memopt.planning.sequence_state import fill, new_state
+from memopt.planning.sequence_state import OVERSHOOT, fill, new_state
 from memopt.planning.starts import Starts, Steps, unchanged
 
 if TYPE_CHECKING:
@@ -157,8 +157,11 @@ class Planner:
         """The best sequence for a budget: over it by as little as possible, then cheapest."""
         state = new_state(self._problem, room, self._seed)
         best = new_best(state)
-        for steps in (*self._constructed(room), *starts):
+        for steps in (*self._starts.within(room), *starts):
             self._offer(state, best, steps)
+        if not self._is_perfect(best):
+            for steps in self._starts.others(room):
+                self._offer(state, best, steps, only_within=True)
         effort = self._effort
         self._improve(state, best, effort.polish)
         for _ in range(effort.rounds):
@@ -252,11 +255,12 @@ class Planner:
         self._anneal(state, best, schedule)
         self._offer(state, best, steps_of(best))
 
-    def _offer(self, state: State, best: Best, steps: Steps) -> None:
+    def _offer(self, state: State, best: Best, steps: Steps, *, only_within: bool = False) -> None:
         """Record a sequence, without what it computes needlessly, if it is the best."""
         fill(self._problem, state, *steps)
         tidy(self._problem, state)
-        record(state, best)
+        if not only_within or state.numbers[OVERSHOOT] == 0:
+            record(state, best)
 
     def _anneal(self, state: State, best: Best, schedule: Schedule) -> None:
         self.is_finished &= anneal(self._problem, state, best, schedule, self._deadline_s)
@@ -286,7 +290,8 @@ class Planner:
         )
 
     def _constructed(self, room: int) -> Iterator[Steps]:
-        return (steps for _, steps in self._starts.within(room))
+        yield from self._starts.within(room)
+        yield from self._starts.others(room)
 
     def _is_perfect(self, best: Best) -> bool:
         """Whether nothing can be better: everything fits, and is computed once."""

@@ -47,33 +47,42 @@ class Starts:
         self._problem = problem
         self._orders = (order, list_order(problem), depth_first_order(problem))
 
-    def within(self, room: int) -> Iterator[tuple[str, Steps]]:
-        """Plans for a budget, each with what made it. Not all keep to the budget."""
+    def within(self, room: int) -> Iterator[Steps]:
+        """Orders, and walks along them, for a budget. Not all keep to it."""
+        for order in self._orders:
+            yield unchanged(order)
+            for share in _SHARES:
+                yield from _made(Walk(self._problem, order, int(room * share)))
+
+    def others(self, room: int) -> Iterator[Steps]:
+        """Plans that are good to begin with where they keep to the budget.
+
+        Where they do not, they compute much again without need: measured, what is found from there
+        is worse.
+        """
         yield from self._fixed
         for order in self._orders:
-            yield from _made("XLA's walk", PlainWalk(self._problem, order, room))
-            for share in _SHARES:
-                yield from _made("walk", Walk(self._problem, order, int(room * share)))
+            yield from _made(PlainWalk(self._problem, order, room))
 
     @cached_property
-    def _fixed(self) -> tuple[tuple[str, Steps], ...]:
+    def _fixed(self) -> tuple[Steps, ...]:
         """Plans that are the same for all budgets."""
         return tuple(
-            made
+            steps
             for order in self._orders
-            for made in (("order", unchanged(order)), *self._segments(order), *self._paths(order))
+            for steps in (*self._segments(order), *self._paths(order))
         )
 
-    def _segments(self, order: IntArray) -> Iterator[tuple[str, Steps]]:
+    def _segments(self, order: IntArray) -> Iterator[Steps]:
         for segments in segment_counts(self._problem):
-            yield from _made("segments", SegmentWalk(self._problem, order, segments))
+            yield from _made(SegmentWalk(self._problem, order, segments))
 
-    def _paths(self, order: IntArray) -> Iterator[tuple[str, Steps]]:
+    def _paths(self, order: IntArray) -> Iterator[Steps]:
         held = output_bytes(self._problem)
         largest = int(held.max(initial=0))
         turn = _turn(self._problem, order, held)
         for share in _PATH_SHARES:
-            yield from _made("path", PathWalk(self._problem, order, turn, int(largest * share)))
+            yield from _made(PathWalk(self._problem, order, turn, int(largest * share)))
 
 
 def unchanged(order: IntArray) -> Steps:
@@ -81,9 +90,9 @@ def unchanged(order: IntArray) -> Steps:
     return Steps(order, np.zeros(len(order), np.int64))
 
 
-def _made(name: str, walk: Walk) -> Iterator[tuple[str, Steps]]:
+def _made(walk: Walk) -> Iterator[Steps]:
     if all(walk.copies < COPIES):
-        yield name, Steps(np.array(walk.operations), np.array(walk.swapped))
+        yield Steps(np.array(walk.operations), np.array(walk.swapped))
 
 
 def _turn(problem: Problem, order: IntArray, held: IntArray) -> int:
