@@ -51,7 +51,7 @@ $(VERSIONS:%=test-tensorflow-%): test-tensorflow-%: .venv-tf%/.installed
 $(VERSIONS:%=.venv-tf%/.installed): .venv-tf%/.installed: pyproject.toml
 	test -x .venv-tf$*/bin/python || $(VERSION_PYTHON) -m venv .venv-tf$*
 	.venv-tf$*/bin/python -m pip install --quiet --upgrade pip
-	.venv-tf$*/bin/python -m pip install -qq --editable '.[dev]' 'tensorflow==$*.*'
+	.venv-tf$*/bin/python -m pip install -qq --editable '.[tools]' 'tensorflow==$*.*'
 	touch $@
 
 demo: $(SETUP)  ## real ResNet50 training that runs out of memory, and runs to the end rewritten

@@ -174,6 +174,7 @@ def plan(
     *,
     seed: int = 0,
     time_limit_s: float | None = None,
+    exact: bool = False,
 ) -> Plan:
     """Plan a step that is given as numbers: order, recomputation and swaps within a budget.
 
@@ -186,9 +187,12 @@ def plan(
             at its peak: 0.8, "80%".
         seed: Of the search.
         time_limit_s: Seconds after which to stop; `None` for as long as it takes.
+        exact: Whether OR-Tools' CP-SAT goes on where the search ends (`memopt[exact]`): all of a
+            small step in one model, which can prove that a plan is the cheapest, or that there is
+            none; windows of a large one.
 
     Raises:
-        OptionsError: The budget is none.
+        OptionsError: The budget is none, or OR-Tools is asked for and not there.
         FileError: The file cannot be read.
         InvalidGraphError: It is no cost graph.
         BudgetError: No plan was found within the budget. It tells the lowest peak that was.
@@ -204,6 +208,7 @@ def plan(
         limit.limit_bytes(base.peak_bytes),
         seed=seed,
         time_limit_s=math.inf if time_limit_s is None else time_limit_s,
+        exact=exact,
     )
 
 
@@ -213,6 +218,7 @@ def sweep(
     budgets: int = 20,
     seed: int = 0,
     time_limit_s: float | None = None,
+    exact: bool = False,
 ) -> tuple[Plan, ...]:
     """Plan a step that is given as numbers at every budget, from the lowest peak that is found.
 
@@ -223,11 +229,13 @@ def sweep(
         budgets: How many, at even distances, up to what the cost graph's own order needs.
         seed: Of the search.
         time_limit_s: Seconds after which to stop; budgets that were not come to are left out.
+        exact: As for `plan`, at each budget.
 
     Returns:
         A plan for each budget, the smallest budget first.
 
     Raises:
+        OptionsError: OR-Tools is asked for and not there.
         FileError: The file cannot be read.
         InvalidGraphError: It is no cost graph.
     """
@@ -235,7 +243,7 @@ def sweep(
 
     limit_s = math.inf if time_limit_s is None else time_limit_s
     graph = _as_cost_graph(cost_graph)
-    return sweeping.sweep(graph, budgets=budgets, seed=seed, time_limit_s=limit_s)
+    return sweeping.sweep(graph, budgets=budgets, seed=seed, time_limit_s=limit_s, exact=exact)
 
 
 def _as_cost_graph(source: CostGraphSource) -> CostGraph:

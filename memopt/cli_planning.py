@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--svg", help="Where the curve of a sweep goes, as a picture.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--time-limit", type=click.FloatRange(min=0), help="Seconds after which to stop.")
+@click.option("--exact", is_flag=True, help="Let OR-Tools go on where the search ends.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def plan(
     *,
@@ -33,6 +34,7 @@ def plan(
     svg: str | None,
     seed: int,
     time_limit: float | None,
+    exact: bool,
     as_json: bool,
 ) -> None:
     """Plan COST_GRAPH, a JSON file: order, recomputation and swaps within a budget."""
@@ -41,16 +43,18 @@ def plan(
     if svg is not None and not sweeps:
         raise click.UsageError("--svg is the curve of a --sweep")
     if budget is not None:
-        found = _plan_one(cost_graph, budget, seed, time_limit)
+        found = _plan_one(cost_graph, budget, seed, time_limit, exact=exact)
         _write(json.dumps(found.to_json()), output, as_json=as_json)
         _print_plan(found, as_json=as_json)
         return
-    curve = _sweep(cost_graph, seed, time_limit)
+    curve = _sweep(cost_graph, seed, time_limit, exact=exact)
     _write(json.dumps([each.to_json() for each in curve]), output, as_json=as_json)
     _print_curve(curve, Path(cost_graph).stem, svg, as_json=as_json)
 
 
-def _plan_one(cost_graph: str, budget: str, seed: int, time_limit: float | None) -> Plan:
+def _plan_one(
+    cost_graph: str, budget: str, seed: int, time_limit: float | None, *, exact: bool
+) -> Plan:
     from memopt.api import plan as plan_cost_graph
     from memopt.options import PlanBudget
 
@@ -59,14 +63,16 @@ def _plan_one(cost_graph: str, budget: str, seed: int, time_limit: float | None)
     except OptionsError as error:
         raise click.BadParameter(str(error), param_hint="--budget") from error
     with working(f"planning {cost_graph}"):
-        return plan_cost_graph(cost_graph, limit, seed=seed, time_limit_s=time_limit)
+        return plan_cost_graph(cost_graph, limit, seed=seed, time_limit_s=time_limit, exact=exact)
 
 
-def _sweep(cost_graph: str, seed: int, time_limit: float | None) -> tuple[Plan, ...]:
+def _sweep(
+    cost_graph: str, seed: int, time_limit: float | None, *, exact: bool
+) -> tuple[Plan, ...]:
     from memopt.api import sweep
 
     with working(f"planning {cost_graph} at every budget"):
-        return sweep(cost_graph, seed=seed, time_limit_s=time_limit)
+        return sweep(cost_graph, seed=seed, time_limit_s=time_limit, exact=exact)
 
 
 def _write(text: str, output: str | None, *, as_json: bool) -> None:

@@ -17,6 +17,8 @@ from memopt.planning.compiled import compiled
 from memopt.planning.sequence_state import base_bytes, takes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
 
     from memopt.planning.problem import IntArray, Problem
@@ -33,18 +35,20 @@ class Bounds:
     Attributes:
         least_bytes: No plan has a lower peak, as far as the operations that were looked at tell.
         floor: The operation that needs them, by index.
+        order: All operations but the end, in an order that runs.
     """
 
     def __init__(self, problem: Problem, order: IntArray) -> None:
         end = len(problem.cost) - 1
         self._problem = problem
+        self.order = order
         self._order = np.append(order, end)
         looked_at = np.arange(end)
         if end > _MOST_LOOKED_AT:
             # Operations of the order at even distances: a bound from some holds for all.
             looked_at = order[np.linspace(0, end - 1, _MOST_LOOKED_AT).astype(np.int64)]
         self._looked_at = looked_at
-        self._return_cost = _return_costs(problem)
+        self._return_cost = return_costs(problem)
         self._all_bytes = np.zeros(len(looked_at), np.int64)
         fixed_bytes = np.zeros(len(looked_at), np.int64)
         for place, op in enumerate(looked_at):
@@ -66,6 +70,26 @@ class Bounds:
             most = max(most, _lightest(held, self._return_cost, excess_bytes))
         return int(np.ceil(most))
 
+    def floors(self, budget_bytes: int) -> Iterator[tuple[dict[int, int], int]]:
+        """What has to be had again, some or other of it, for each operation to run.
+
+        Args:
+            budget_bytes: What may be in use.
+
+        Yields:
+            The bytes of operations that are held across one, unless they are had again, and how
+            many of these are too much.
+        """
+        known = set()
+        for place in np.flatnonzero(self._all_bytes > budget_bytes):
+            held, _ = self._held_across(int(self._looked_at[place]))
+            sizes = {int(op): int(held[op]) for op in np.flatnonzero(held)}
+            excess_bytes = int(self._all_bytes[place]) - budget_bytes
+            key = (excess_bytes, *sizes.items())
+            if key not in known:
+                known.add(key)
+                yield sizes, excess_bytes
+
     def _held_across(self, op: int) -> tuple[IntArray, int]:
         """Bytes of each operation that are read before and after this one, and its working set."""
         problem = self._problem
@@ -75,7 +99,14 @@ class Bounds:
         return held, int(working_bytes)
 
 
-def _return_costs(problem: Problem) -> npt.NDArray[np.float64]:
+def working_bytes(problem: Problem, op: int) -> int:
+    """What is in use at least while an operation runs: its inputs, outputs and scratch memory."""
+    read = problem.input_value[problem.input_start[op] : problem.input_start[op + 1]].tolist()
+    taken = max((int(problem.size[each]) for each in read if takes(problem, op, each)), default=0)
+    return base_bytes(problem, op) + int(problem.size[read].sum()) - taken
+
+
+def return_costs(problem: Problem) -> npt.NDArray[np.float64]:
     """What it costs to have each operation's outputs again; infinite if that cannot be."""
     costs = np.where(problem.single == 1, np.inf, problem.cost.astype(np.float64))
     return np.where(problem.swap_cost > 0, np.minimum(costs, problem.swap_cost), costs)

@@ -232,9 +232,11 @@ def propose_any(problem: Problem, state: State, recompute_share: int, chain_shar
     Returns:
         What `take_back` needs; `NOTHING` if nothing was changed.
     """
+    if chain_share == 0:
+        return propose(problem, state, recompute_share)
     if state.numbers[OVERSHOOT] and random_below(state, 1000) < chain_share:
         return ADDED if add_chain(problem, state) else NOTHING
-    if chain_share and random_below(state, 1000) < chain_share:
+    if random_below(state, 1000) < chain_share:
         return REMOVED if remove_chain(problem, state) else NOTHING
     return propose(problem, state, recompute_share)
 

@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,11 +15,12 @@ from memopt.planning.annealing import Schedule, anneal, new_best, record, tidy
 from memopt.planning.bounds import Bounds
 from memopt.planning.checker import judge
 from memopt.planning.compiled import IS_COMPILED
-from memopt.planning.orders import depth_first_order, list_order
+from memopt.planning.exact import check_installed
+from memopt.planning.frontiers import Frontiers
 from memopt.planning.plan import Plan
 from memopt.planning.problem import COPIES, problem_of
-from memopt.planning.sequence_state import fill, new_state
-from memopt.planning.walk import Walk
+from memopt.planning.sequence_state import OVERSHOOT, fill, new_state
+from memopt.planning.starts import Starts, Steps, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from memopt.planning.annealing import Best
     from memopt.planning.cost_graph import CostGraph
     from memopt.planning.plan import Status
-    from memopt.planning.problem import IntArray
     from memopt.planning.sequence_state import State
 
 _EDITS_PER_OPERATION = 90_000
@@ -43,24 +43,15 @@ ROUNDS = 3
 _BISECTIONS = 6
 _LOWER = (0.7, 0.85, 0.95, 0.98, 0.99)
 """Of the lowest peak found, what the next search for a lower one tries to keep to."""
-_WALK_SHARES = (1.0, 0.95)
-"""Of the budget, that walks keep to: what they think of the bytes in use is a little too little."""
-
-
-class Steps(NamedTuple):
-    """A sequence without the end of the step.
-
-    Attributes:
-        operations: By index, in the order of execution.
-        swapped: For each of them, 1 if it is a swap in.
-    """
-
-    operations: IntArray
-    swapped: IntArray
 
 
 def plan_graph(
-    graph: CostGraph, budget_bytes: int, *, seed: int = 0, time_limit_s: float = math.inf
+    graph: CostGraph,
+    budget_bytes: int,
+    *,
+    seed: int = 0,
+    time_limit_s: float = math.inf,
+    exact: bool = False,
 ) -> Plan:
     """The cheapest plan that is found within a budget.
 
@@ -71,12 +62,14 @@ def plan_graph(
         budget_bytes: What may be in use at any step, everything included.
         seed: Of the search.
         time_limit_s: When to stop at the latest.
+        exact: Whether CP-SAT goes on where the search ends.
 
     Raises:
+        OptionsError: OR-Tools is asked for, and not there.
         BudgetError: No plan was found. It tells the lowest peak that was, what no plan can go
             below, and where.
     """
-    return Planner(graph, seed, time_limit_s).plan(budget_bytes)
+    return Planner(graph, seed, time_limit_s, exact=exact).plan(budget_bytes)
 
 
 class Planner:
@@ -87,10 +80,14 @@ class Planner:
         seed: Of every search.
         time_limit_s: When to stop at the latest, from now on.
         effort: How much is searched; what suits the graph if not given.
-        walks: Whether walks along orders are among what is started from: they take a while.
+        walks: Whether walks along orders are among what `search` starts from: they take a while.
+        exact: Whether CP-SAT goes on where the search ends.
 
     Attributes:
         is_finished: Whether no search was stopped by the time limit.
+
+    Raises:
+        OptionsError: OR-Tools is asked for, and not there.
     """
 
     def __init__(
@@ -101,18 +98,18 @@ class Planner:
         *,
         effort: Effort | None = None,
         walks: bool = True,
+        exact: bool = False,
     ) -> None:
+        if exact:
+            check_installed()
+        self._is_exact = exact
         self._graph = graph
         self._seed = seed
         self._deadline_s = time.monotonic() + time_limit_s
         self._effort = effort or Effort.of(graph.operation_count, ROUNDS)
         self._walks = walks
         self._problem = problem_of(graph)
-        self._orders = (
-            graph.order,
-            list_order(self._problem),
-            depth_first_order(self._problem),
-        )
+        self._starts = Starts(self._problem, graph.order)
         self._measured = new_state(self._problem, 0, seed)
         self.is_finished = True
 
@@ -135,15 +132,19 @@ class Planner:
         graph = self._graph
         room = budget_bytes - graph.held_bytes
         found = self._search_further(self._search(room, starts), room)
+        least = self._least_cost(found, room)
+        is_impossible = False
+        if self._is_exact:
+            least, is_impossible = self._refine(found, room, least)
         if found.numbers[1]:
-            raise self._refusal(budget_bytes)
+            raise self._refusal(budget_bytes, is_impossible=is_impossible)
         steps = steps_of(found)
         swaps = tuple(np.flatnonzero(steps.swapped).tolist())
         # The search is not believed.
         judgement = judge(graph, steps.operations.tolist(), swaps)
         if judgement.peak_bytes > budget_bytes:
             raise AssertionError("the search lost count of the bytes in use")
-        lower_bound = graph.base_cost + self.bounds.extra_cost(budget_bytes - graph.held_bytes)
+        lower_bound = graph.base_cost + least
         status: Status = "feasible" if self.is_finished else "time limit"
         return Plan(
             sequence=tuple(graph.ids[op] for op in steps.operations),
@@ -168,11 +169,12 @@ class Planner:
         room = budget_bytes - self._graph.held_bytes
         state = new_state(self._problem, room, self._seed)
         best, fresh = new_best(state), new_best(state)
-        for steps in (*self._constructed(room), *starts):
+        walks = self._starts.within(room) if self._walks else (unchanged(self._graph.order),)
+        for steps in (*walks, *starts):
             self._offer(state, best, steps)
         if self._is_perfect(best):
             return steps_of(best), True
-        fill(self._problem, state, *self._unchanged(self._graph.order))
+        fill(self._problem, state, *unchanged(self._graph.order))
         self._anneal(state, fresh, self._effort.explore)
         for schedule in self._effort.rework:
             self._improve(state, fresh, schedule)
@@ -184,8 +186,11 @@ class Planner:
         """The best sequence for a budget: over it by as little as possible, then cheapest."""
         state = new_state(self._problem, room, self._seed)
         best = new_best(state)
-        for steps in (*self._constructed(room), *starts):
+        for steps in (*self._starts.within(room), *starts):
             self._offer(state, best, steps)
+        if not self._is_perfect(best):
+            for steps in self._starts.others(room):
+                self._offer(state, best, steps, only_within=True)
         effort = self._effort
         self._improve(state, best, effort.polish)
         for _ in range(effort.rounds):
@@ -203,6 +208,41 @@ class Planner:
         record(state, best)
         self._improve(state, best, self._effort.polish)
         return best
+
+    def _least_cost(self, best: Best, room: int) -> int:
+        """What every plan costs at least on top of everything once, as far as it is known."""
+        least = self.bounds.extra_cost(room)
+        if best.numbers[1] or best.numbers[2] - self._graph.base_cost == least:
+            return least
+        return self._frontiers.extra_cost(room, least)
+
+    @cached_property
+    def _frontiers(self) -> Frontiers:
+        return Frontiers(self._problem)
+
+    def _refine(self, best: Best, room: int, least: int) -> tuple[int, bool]:
+        """Let CP-SAT go on from the best sequence.
+
+        Returns:
+            What every plan costs at least on top of everything once, and whether there is none.
+        """
+        from memopt.planning.exact.refining import Refining
+
+        extra_cost = int(best.numbers[2]) - self._graph.base_cost
+        if not best.numbers[1] and extra_cost == least:
+            return least, False
+        steps = steps_of(best)
+        refined = Refining(self._problem, self.bounds, self._seed, self._deadline_s).refine(
+            steps.operations.tolist(),
+            steps.swapped.tolist(),
+            room,
+            spare_cost=None if best.numbers[1] else extra_cost,
+            least_cost=least,
+        )
+        found = Steps(np.array(refined.operations), np.array(refined.swapped))
+        self._offer(new_state(self._problem, room, self._seed), best, found)
+        self.is_finished &= refined.is_finished
+        return max(least, refined.extra_cost), refined.is_impossible
 
     @cached_property
     def lowest(self) -> Steps:
@@ -222,7 +262,7 @@ class Planner:
 
     def _lowest_constructed(self) -> Steps:
         """Of the plans to start from, for budgets that are halved or not, the lowest one."""
-        low, high = self.bounds.least_bytes, self._peak(self._unchanged(self._graph.order))
+        low, high = self.bounds.least_bytes, self._peak(unchanged(self._graph.order))
         found = min(self._constructed(low), key=self._peak)
         for _ in range(_BISECTIONS):
             room = (low + high) // 2
@@ -234,7 +274,7 @@ class Planner:
     def _start_over(self, state: State, best: Best, effort: Effort) -> None:
         """Look for an order that needs little, then compute again what does not fit in it."""
         ordered = new_best(state)
-        fill(self._problem, state, *self._unchanged(self._graph.order))
+        fill(self._problem, state, *unchanged(self._graph.order))
         self._anneal(state, ordered, effort.reorder)
         combined = new_best(state)
         fill(self._problem, state, *steps_of(ordered))
@@ -250,11 +290,12 @@ class Planner:
         self._anneal(state, best, schedule)
         self._offer(state, best, steps_of(best))
 
-    def _offer(self, state: State, best: Best, steps: Steps) -> None:
+    def _offer(self, state: State, best: Best, steps: Steps, *, only_within: bool = False) -> None:
         """Record a sequence, without what it computes needlessly, if it is the best."""
         fill(self._problem, state, *steps)
         tidy(self._problem, state)
-        record(state, best)
+        if not only_within or state.numbers[OVERSHOOT] == 0:
+            record(state, best)
 
     def _anneal(self, state: State, best: Best, schedule: Schedule) -> None:
         self.is_finished &= anneal(self._problem, state, best, schedule, self._deadline_s)
@@ -264,12 +305,18 @@ class Planner:
         """The lowest peak that was found, everything included."""
         return self._peak(self.lowest) + self._graph.held_bytes
 
-    def _refusal(self, budget_bytes: int) -> BudgetError:
+    def _refusal(self, budget_bytes: int, *, is_impossible: bool) -> BudgetError:
         """Why there is no plan: the lowest peak found, the bound, and what needs it."""
+        found = f"no plan was found within {budget_bytes} bytes"
+        if is_impossible:
+            found = (
+                f"there is no plan within {budget_bytes} bytes: it was proved for all that compute "
+                f"nothing more than {COPIES} times"
+            )
         least_bytes = self.bounds.least_bytes + self._graph.held_bytes
         node = self._graph.ids[self.bounds.floor]
         return BudgetError(
-            f"no plan was found within {budget_bytes} bytes. The lowest peak found is "
+            f"{found}. The lowest peak found is "
             f"{self.lowest_bytes} bytes, and no plan needs less than {least_bytes}, which is what "
             f"node {node} needs: its inputs and outputs, {self._graph.held_bytes} bytes that are "
             "held throughout, and what cannot be computed again",
@@ -278,17 +325,8 @@ class Planner:
         )
 
     def _constructed(self, room: int) -> Iterator[Steps]:
-        """Plans to start from: orders as they are, and walks along them."""
-        for order in self._orders:
-            yield self._unchanged(order)
-            for share in _WALK_SHARES if self._walks else ():
-                walk = Walk(self._problem, order, int(room * share))
-                if all(walk.copies < COPIES):
-                    yield Steps(np.array(walk.operations), np.array(walk.swapped))
-
-    @staticmethod
-    def _unchanged(order: IntArray) -> Steps:
-        return Steps(order, np.zeros(len(order), np.int64))
+        yield from self._starts.within(room)
+        yield from self._starts.others(room)
 
     def _is_perfect(self, best: Best) -> bool:
         """Whether nothing can be better: everything fits, and is computed once."""

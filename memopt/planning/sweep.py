@@ -10,7 +10,8 @@ import numpy as np
 
 from memopt.errors import BudgetError
 from memopt.planning.checker import judge
-from memopt.planning.planner import Effort, Planner, Steps
+from memopt.planning.planner import Effort, Planner
+from memopt.planning.starts import Steps
 
 if TYPE_CHECKING:
     from memopt.planning.cost_graph import CostGraph
@@ -20,7 +21,12 @@ BUDGETS = 20
 
 
 def sweep(
-    graph: CostGraph, *, budgets: int = BUDGETS, seed: int = 0, time_limit_s: float = math.inf
+    graph: CostGraph,
+    *,
+    budgets: int = BUDGETS,
+    seed: int = 0,
+    time_limit_s: float = math.inf,
+    exact: bool = False,
 ) -> tuple[Plan, ...]:
     """Plans for budgets at even distances, from the lowest peak found to what the order needs.
 
@@ -32,12 +38,14 @@ def sweep(
         budgets: How many.
         seed: Of the search.
         time_limit_s: When to stop at the latest; budgets that were not come to are left out.
+        exact: Whether CP-SAT goes on where the search ends, at each budget.
 
     Returns:
         A plan for each budget, the smallest budget first.
     """
     deadline_s = time.monotonic() + time_limit_s
-    planner = Planner(graph, seed, time_limit_s, effort=Effort.of(graph.operation_count, rounds=1))
+    effort = Effort.of(graph.operation_count, rounds=1)
+    planner = Planner(graph, seed, time_limit_s, effort=effort, exact=exact)
     index = {label: op for op, label in enumerate(graph.ids)}
     highest_bytes = judge(graph, graph.order.tolist()).peak_bytes
     lowest_bytes = min(planner.lowest_bytes, highest_bytes)

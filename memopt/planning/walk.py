@@ -14,6 +14,8 @@ import numpy as np
 from memopt.planning.problem import output_bytes
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from memopt.planning.problem import IntArray, Problem
 
 _NEVER = np.iinfo(np.int64).max
@@ -139,12 +141,16 @@ class Walk:
         if not len(live):
             return -1
         distance = np.minimum(self._next_use[live], len(self._place)) - self._now + 1
-        gain = self._held[live] * np.maximum(distance, 1).astype(np.float64)
+        gain = self._gain(live, np.maximum(distance, 1))
         rough = (problem.cost[live] + 1) / gain
         # What has to come with it is looked at for the most promising ones only.
         near = np.argsort(rough, kind="stable")[:_MOST_WEIGHED]
         costs = np.array([self._cheapest_return(op) for op in live[near].tolist()])
         return int(live[near[np.argmin((costs + 1) / gain[near])]])
+
+    def _gain(self, ops: IntArray, distance: IntArray) -> npt.NDArray[np.float64]:
+        """What dropping operations is worth: bytes, and how long they are free."""
+        return self._held[ops].astype(np.float64) * distance
 
     def _cheapest_return(self, op: int) -> float:
         """What it costs to have an operation's values again, computed or from the host."""
@@ -170,6 +176,11 @@ class Walk:
         uses = self._uses[op]
         return not uses or uses[0] < when
 
+    def _may_forget(self, op: int) -> bool:
+        """Whether an operation can be had again, and there is no cascade of recomputation yet."""
+        has_room = self.copies[op] < _MOST_COPIES - 1
+        return bool(self._repeatable[op] and has_room and self._patience > 0)
+
     def _drop(self, op: int) -> None:
         self._chain_cost[op] = self._cost_of_return(op)
         self._live[op] = False
@@ -194,3 +205,11 @@ class Walk:
         problem = self._problem
         found = problem.input_op[problem.input_start[op] : problem.input_start[op + 1]]
         return [int(source) for source in found]
+
+
+class PlainWalk(Walk):
+    """The walk with XLA's own rule: cost for the bytes alone, whenever they are read next."""
+
+    def _gain(self, ops: IntArray, distance: IntArray) -> npt.NDArray[np.float64]:
+        del distance
+        return self._held[ops].astype(np.float64)

@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 from support.cost_graphs import least_cost, plain_graph, random_graph
+from support.exhaustive import least_cost_of
 from support.layered_graphs import layered_graph
 
 import memopt
@@ -20,6 +21,7 @@ from memopt.errors import BudgetError, FileError, InvalidGraphError, OptionsErro
 from memopt.planning.bounds import Bounds
 from memopt.planning.checker import judge
 from memopt.planning.cost_graph import CostGraph, Operation
+from memopt.planning.frontiers import Frontiers
 from memopt.planning.planner import plan_graph
 from memopt.planning.problem import problem_of
 
@@ -192,6 +194,25 @@ def test_bounds_are_below_the_best_plans(seed: int) -> None:
         if least is not None:
             assert budget_bytes >= bounds.least_bytes
             assert least >= graph.base_cost + bounds.extra_cost(budget_bytes)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_bounds_over_all_orders_are_below_the_best_plans(seed: int) -> None:
+    graph = random_graph(seed, most_operations=7)
+    problem = problem_of(graph)
+    peak_bytes = judge(graph, graph.order.tolist()).peak_bytes
+    for budget_bytes in range(peak_bytes - 8, peak_bytes):
+        least = least_cost_of(graph, budget_bytes)
+        if least is not None:
+            assert least >= graph.base_cost + Frontiers(problem).extra_cost(budget_bytes)
+
+
+def test_a_bound_over_all_orders_says_more_than_one_without() -> None:
+    graph = layered_graph(30, seed=1)
+    problem = problem_of(graph)
+    budget_bytes = judge(graph, graph.order.tolist()).peak_bytes * 7 // 10
+    assert Bounds(problem, graph.order).extra_cost(budget_bytes) == 0
+    assert Frontiers(problem).extra_cost(budget_bytes) > 0
 
 
 def test_a_bound_says_more_than_nothing() -> None:

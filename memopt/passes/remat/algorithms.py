@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from memopt.costs.buffer_graph import simulate
 from memopt.passes.remat.paths.rematerialization import rematerialize_paths
 from memopt.passes.remat.peak_priority import rematerialize_peaks
-from memopt.passes.remat.planned.planning import rematerialize_planned
 from memopt.passes.remat.segments.planning import rematerialize_segments, sqrt_segments
 from memopt.passes.remat.storing.forms import Strategies
 from memopt.passes.remat.walk import Walk, along_sequence
@@ -134,7 +133,14 @@ def sqrt(network: Network, limits: Limits) -> Iterator[Rematerialized]:
 
 def planner(network: Network, limits: Limits) -> Iterator[Rematerialized]:
     """The planner, which knows nothing of what the other algorithms find."""
-    yield rematerialize_planned(network, limits.limit_bytes, forms=limits.forms)
+    yield _planned(network, limits, ())
+
+
+def _planned(network: Network, limits: Limits, starts: Sequence[Rematerialized]) -> Rematerialized:
+    # Not before it is used: it needs numpy.
+    from memopt.passes.remat.planned.planning import rematerialize_planned
+
+    return rematerialize_planned(network, limits.limit_bytes, forms=limits.forms, starts=starts)
 
 
 def _walks(network: Network, limits: Limits, *, recompute: bool) -> Iterator[Walk]:
@@ -200,8 +206,7 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
     plans = [_first_within(ALGORITHMS[name], network, limits, nothing) for name in names]
     if algorithm == BEST:
         starts = [plan.done for plan in plans if plan.done is not None]
-        done = rematerialize_planned(network, limits.limit_bytes, forms=limits.forms, starts=starts)
-        plans.append(Plan.of(done))
+        plans.append(Plan.of(_planned(network, limits, starts)))
     within = [plan for plan in plans if plan.peak_bytes <= limits.limit_bytes]
     if within:
         return min(within, key=lambda plan: (plan.added_ns, plan.peak_bytes))

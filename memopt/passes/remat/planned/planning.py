@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from memopt.passes.remat.planned.realization import realize
 from memopt.passes.remat.planned.reduction import Reduction
 from memopt.planning.planner import Effort, Planner
+from memopt.planning.starts import unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from memopt.passes.remat.network import Network
     from memopt.passes.remat.storing.forms import Form
     from memopt.passes.remat.walk import Rematerialized
-    from memopt.planning.planner import Steps
+    from memopt.planning.starts import Steps
 
 _ATTEMPTS = 3
 """How often a limit is tried, each time with what was missing before taken off."""
@@ -75,23 +78,44 @@ class _Planning:
         self._starts = [steps for steps in found if steps is not None]
 
     def plan(self) -> Rematerialized:
-        best, best_steps = self._approach(self._limit_bytes, self._starts)
-        if best.peak_bytes <= self._limit_bytes:
-            return best
+        limit_bytes = self._limit_bytes
+        if limit_bytes >= self._floor_bytes():
+            best, best_steps = self._approach(limit_bytes, self._starts, _ATTEMPTS)
+        else:
+            starts = [unchanged(self._reduction.cost_graph.order), *self._starts]
+            best, best_steps = min(map(self._realize, starts), key=lambda each: each[0].peak_bytes)
         for share in _LOWER:
+            if best.peak_bytes <= limit_bytes:
+                break
             room_bytes = self._held_bytes + int((best.peak_bytes - self._held_bytes) * share)
-            found, steps = self._approach(max(room_bytes, self._limit_bytes), [best_steps])
+            found, steps = self._approach(max(room_bytes, limit_bytes), [best_steps], 1)
             if found.peak_bytes < best.peak_bytes:
                 best, best_steps = found, steps
         return best
 
-    def _approach(self, limit_bytes: int, starts: Sequence[Steps]) -> tuple[Rematerialized, Steps]:
+    def _floor_bytes(self) -> int:
+        """What the operation needs that needs most: no plan is below it."""
+        graph = self._reduction.cost_graph
+        scratch = max((each.scratch_bytes for each in graph.operations), default=0)
+        read = np.bincount(
+            graph.read_ops,
+            weights=np.where(graph.read_takes, 0, graph.output_bytes[graph.read_values]),
+            minlength=graph.operation_count,
+        )
+        return graph.held_bytes + max(int(read.max(initial=0)), scratch)
+
+    def _realize(self, steps: Steps) -> tuple[Rematerialized, Steps]:
+        return realize(self._reduction, steps, self._forms), steps
+
+    def _approach(
+        self, limit_bytes: int, starts: Sequence[Steps], attempts: int
+    ) -> tuple[Rematerialized, Steps]:
         """What keeps a limit once it is put together, or comes nearest to it."""
         found: list[tuple[Rematerialized, Steps]] = []
         room_bytes = limit_bytes
-        for _ in range(_ATTEMPTS):
+        for _ in range(attempts):
             steps, is_within = self._planner.search(room_bytes, starts)
-            done = realize(self._reduction, steps, self._forms)
+            done, _ = self._realize(steps)
             found.append((done, steps))
             if done.peak_bytes <= limit_bytes or not is_within:
                 break

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from memopt.passes.remat.network import Network
     from memopt.passes.remat.planned.reduction import Reduction
     from memopt.passes.remat.storing.forms import Form
-    from memopt.planning.planner import Steps
+    from memopt.planning.starts import Steps
 
 
 def realize(

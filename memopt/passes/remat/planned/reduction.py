@@ -10,8 +10,8 @@ import numpy as np
 from memopt.costs.buffer_graph import simulate
 from memopt.passes.remat.network import find_makers, find_views
 from memopt.planning.cost_graph import CostGraph, Operation
-from memopt.planning.planner import Steps
 from memopt.planning.problem import COPIES
+from memopt.planning.starts import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
