@@ -27,6 +27,7 @@ from memopt.passes.remat.algorithms import (
 )
 from memopt.passes.remat.applying import apply_copies
 from memopt.passes.remat.eligibility import can_run_twice, network_of
+from memopt.passes.remat.hints import KEEP, RECOMPUTE, SWAP, Hints, preferred
 from memopt.passes.remat.storing.compression import NO_TILE, Compressor, Tile, pad_buffers
 from memopt.passes.remat.storing.offloading import Offloader
 from memopt.passes.remat.storing.storable import find_forms
@@ -35,7 +36,7 @@ from memopt.sequencing.enforcement import enforce
 from memopt.sequencing.orders import SEQUENCERS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline
     from memopt.graph.graph import Graph, Node
@@ -96,6 +97,15 @@ class Rematerialization(Pass):
     """Operations that take results to the host and back, where that costs less than computing
     again: serialize, copy or identity, as in `Swapping`."""
 
+    keep: str = ""
+    """Names, as patterns ("encoder/*;*/dropout*"), of operations whose results stay as they are.
+    What the attribute `_memopt_hint` of an operation says comes before these patterns."""
+    recompute: str = ""
+    """Names of operations whose results are computed again before those of any other."""
+    swap: str = ""
+    """Names of operations whose results are taken to the host before any other, if `offload` says
+    how, and never computed again."""
+
     def __post_init__(self) -> None:
         for option, known in (("scheduler", SEQUENCERS), ("algorithm", (*ALGORITHMS, BEST))):
             given = getattr(self, option)
@@ -122,9 +132,11 @@ class Rematerialization(Pass):
         if order is None or not order.sequence:
             return
         taken = _decline_taken_names(rewriter)
+        hints = Hints(self.keep, self.recompute, self.swap)
         buffers = self._padded(order.buffer_graph, context)
-        network = network_of(graph, buffers, order.sequence, context, declined=taken)
-        limits = self._limits(rewriter, network, context)
+        network = network_of(graph, buffers, order.sequence, context, declined=taken, hints=hints)
+        limits = self._limits(rewriter, network, context, hints)
+        _decline_hints(rewriter, network, limits, hints, self.offload)
         plan = make_plan(self.algorithm, network, limits)
         nodes = [buffers.nodes[number] for number in order.sequence]
         if plan.done is not None:
@@ -150,7 +162,9 @@ class Rematerialization(Pass):
         tile = NO_TILE if compressor is None else compressor.tile
         return pad_buffers(buffer_graph, context.properties, tile)
 
-    def _limits(self, rewriter: Rewriter, network: Network, context: Context) -> Limits:
+    def _limits(
+        self, rewriter: Rewriter, network: Network, context: Context, hints: Hints
+    ) -> Limits:
         compressor, offloader = self._compressor(), self._offloader()
         forms: dict[int, list[Form]] = {}
         if compressor is not None or offloader is not None:
@@ -161,7 +175,7 @@ class Rematerialization(Pass):
             self.memory_limit or context.budget_bytes,
             smallest_bytes=self.small_node_limit * _MEBIBYTE,
             largest_block=self.largest_block,
-            forms=forms,
+            forms=_hinted(forms, network, hints),
         )
 
     def _settle(self, graph: Graph, nodes: Sequence[Node], context: Context) -> MemoryTimeline:
@@ -170,6 +184,41 @@ class Rematerialization(Pass):
         numbering = Numbering.of(graph)
         sequence = step.settle([numbering.place(node) for node in nodes])
         return simulate(self._padded(step.buffer_graph, context), sequence)
+
+
+def _hinted(
+    forms: Mapping[int, Sequence[Form]], network: Network, hints: Hints
+) -> dict[int, Sequence[Form]]:
+    """The forms of results, as far as hints allow them; what they ask for costs next to nothing."""
+    found: dict[int, Sequence[Form]] = {}
+    for number, choices in forms.items():
+        hint = hints.of(network.buffer_graph.nodes[number])
+        if hint == SWAP:
+            found[number] = [
+                form._replace(
+                    weight=preferred(form.weight), restore_weight=preferred(form.restore_weight)
+                )
+                for form in choices
+            ]
+        elif hint != KEEP:
+            found[number] = choices
+    return found
+
+
+def _decline_hints(
+    rewriter: Rewriter, network: Network, limits: Limits, hints: Hints, offload: str
+) -> None:
+    """Say which hints have no effect, and why."""
+    for number in network.sequence:
+        node = network.buffer_graph.nodes[number]
+        hint = hints.of(node)
+        if not network.buffer_graph.made[number]:
+            continue
+        if hint == RECOMPUTE and not network.recomputable[number]:
+            rewriter.decline(node, "a hint asks to compute it again, but it may not run twice")
+        elif hint == SWAP and number not in limits.forms:
+            why = "that is not possible for it" if offload else "nothing says how (offload)"
+            rewriter.decline(node, f"a hint asks to take it to the host, but {why}")
 
 
 def _enforce(rewriter: Rewriter, final: MemoryTimeline, context: Context) -> None:

@@ -8,6 +8,7 @@ from memopt.cluster import Device
 from memopt.costs.estimator.grappler_costs import GrapplerCosts
 from memopt.graph import op_types
 from memopt.graph.op_types import DT_RESOURCE, DT_VARIANT, REF_TYPE_OFFSET
+from memopt.passes.remat.hints import KEEP, NO_HINTS, RECOMPUTE, SWAP, Hints, preferred
 from memopt.passes.remat.network import Network
 from memopt.sequencing.frames import CONTROL_FLOW, find_frames
 from memopt.sequencing.state import find_state_order
@@ -31,6 +32,7 @@ def network_of(
     context: Context,
     *,
     declined: frozenset[str] = frozenset(),
+    hints: Hints = NO_HINTS,
 ) -> Network:
     """A graph in a sequence as rematerialization sees it.
 
@@ -43,6 +45,7 @@ def network_of(
         sequence: The nodes that run, as numbers.
         context: What the pass knows.
         declined: Names of further nodes that must not run twice.
+        hints: What the user says of them.
     """
     nodes = buffer_graph.nodes
     place = {node: number for number, node in enumerate(nodes)}
@@ -66,12 +69,17 @@ def network_of(
     intensities = [0.0] * len(nodes)
     for number in sequence:
         node = nodes[number]
+        hint = hints.of(node)
         recomputable[number] = (
-            not frames[number] and node.name not in named and can_run_twice(node, graph.library)
+            not frames[number]
+            and node.name not in named
+            and hint not in (KEEP, SWAP)
+            and can_run_twice(node, graph.library)
         )
         if buffer_graph.made[number]:
             cost = costs.cost(node, _ANY_CPU, context.properties)
-            weights[number] = max(cost.execution_ns, 1)
+            time_ns = max(cost.execution_ns, 1)
+            weights[number] = preferred(time_ns) if hint == RECOMPUTE else time_ns
             intensities[number] = cost.compute_ns / (cost.memory_ns + 1)
     return Network(
         buffer_graph=buffer_graph,
