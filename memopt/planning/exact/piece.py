@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from memopt.planning.exact.lives import Lives, Reads
     from memopt.planning.problem import IntArray, Problem
 
-_MOST_ACROSS = 30
+_MOST_ACROSS = 100
 """Operations that are held across the window and may be dropped in it."""
-_MOST_LATER = 30
+_MOST_LATER = 60
 """Operations that are computed again behind it and may be held on to instead."""
 
 

@@ -19,7 +19,7 @@ _MOST_OPERATIONS = 400
 _MOST_SEARCHED = 40
 """In one model that no plan is known for."""
 _WORK = 12.0
-_WINDOWS = 40
+_WINDOWS = 100
 
 
 class Refined(NamedTuple):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 STEPS = 16
 """Of a window."""
 _SLACK = 6
-_WORK = 0.15
+_WORK = 0.05
 
 
 class Windows:
