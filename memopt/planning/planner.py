@@ -109,9 +109,12 @@ class Planner:
         self._effort = effort or Effort.of(graph.operation_count, ROUNDS)
         self._walks = walks
         self._problem = problem_of(graph)
-        self._starts = Starts(self._problem, graph.order)
         self._measured = new_state(self._problem, 0, seed)
         self.is_finished = True
+
+    @cached_property
+    def _starts(self) -> Starts:
+        return Starts(self._problem, self._graph.order)
 
     @cached_property
     def bounds(self) -> Bounds:
