@@ -458,6 +458,7 @@ def _print_report(report: OptimizationReport) -> None:
         *text.optimization_lines(report),
         *text.iteration_lines(report),
         *text.runtime_lines(report),
+        *text.decision_lines(report),
         *text.remarks(report),
     ):
         click.echo(line)

@@ -215,6 +215,9 @@ class OptimizationReport:
                     "changed": list(edit.changed),
                     "releases": list(edit.releases),
                     "holds": list(edit.holds),
+                    "decisions": [
+                        {"node": one.node, "reason": one.reason} for one in edit.decisions
+                    ],
                 }
                 for edit in report.edits
             ],

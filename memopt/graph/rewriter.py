@@ -24,6 +24,13 @@ class Touches(Enum):
     DEVICES = auto()
 
 
+class Decision(NamedTuple):
+    """One of the decisions that an edit consists of: about which node, and why."""
+
+    node: str
+    reason: str
+
+
 class Edit(NamedTuple):
     """One change that belongs together, as it is reported.
 
@@ -35,6 +42,8 @@ class Edit(NamedTuple):
         releases: Tensors (`node:port`) that no longer have to be kept because of this edit.
         holds: Tensors that have to be kept longer, or that come new, because of it.
         touches: What kinds of change were made.
+        decisions: The decisions that it consists of, where there are several; what matters most
+            comes first.
     """
 
     reason: str
@@ -44,6 +53,7 @@ class Edit(NamedTuple):
     releases: tuple[str, ...]
     holds: tuple[str, ...]
     touches: frozenset[Touches]
+    decisions: tuple[Decision, ...] = ()
 
 
 class Declined(NamedTuple):
@@ -65,9 +75,15 @@ class OpenEdit:
     """The edit that is being made: a context manager, from `Rewriter.edit`."""
 
     def __init__(
-        self, rewriter: Rewriter, reason: str, releases: tuple[str, ...], holds: tuple[str, ...]
+        self,
+        rewriter: Rewriter,
+        reason: str,
+        releases: tuple[str, ...],
+        holds: tuple[str, ...],
+        decisions: tuple[Decision, ...],
     ) -> None:
         self._rewriter = rewriter
+        self._decisions = decisions
         self._start = rewriter.checkpoint()
         self.reason = reason
         self.releases = releases
@@ -93,6 +109,7 @@ class OpenEdit:
             self.releases,
             self.holds,
             frozenset(self.touches),
+            self._decisions,
         )
 
 
@@ -125,7 +142,12 @@ class Rewriter:
         return bool(self._edits)
 
     def edit(
-        self, reason: str, *, releases: Iterable[Tensor] = (), holds: Iterable[Tensor] = ()
+        self,
+        reason: str,
+        *,
+        releases: Iterable[Tensor] = (),
+        holds: Iterable[Tensor] = (),
+        decisions: Iterable[Decision] = (),
     ) -> OpenEdit:
         """Make the changes of one edit: `with rewriter.edit(reason): ...`.
 
@@ -133,12 +155,14 @@ class Rewriter:
             reason: Why, in words, for the report.
             releases: Tensors that need not be kept any longer because of the edit.
             holds: Tensors that must be kept longer because of it.
+            decisions: What it consists of, for the report.
 
         Raises:
             RewriteError: Another edit is open.
         """
         released = tuple(tensor.name for tensor in releases)
-        return OpenEdit(self, reason, released, tuple(tensor.name for tensor in holds))
+        held = tuple(tensor.name for tensor in holds)
+        return OpenEdit(self, reason, released, held, tuple(decisions))
 
     def open_edit(self, edit: OpenEdit) -> None:
         """Begin an edit; `with rewriter.edit(reason)` does it."""

@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 
     from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline
     from memopt.graph.graph import Graph, Node
-    from memopt.graph.rewriter import Rewriter
+    from memopt.graph.rewriter import Decision, Rewriter
     from memopt.passes.remat.algorithms import Plan
     from memopt.passes.remat.network import Network
     from memopt.passes.remat.storing.forms import Form
+    from memopt.passes.remat.walk import Rematerialized
     from memopt.sequencing.enforcement import Chain
 
 _MEBIBYTE = 1 << 20
@@ -140,7 +141,8 @@ class Rematerialization(Pass):
         plan = make_plan(self.algorithm, network, limits)
         nodes = [buffers.nodes[number] for number in order.sequence]
         if plan.done is not None:
-            with rewriter.edit(_reason(network, plan, limits)):
+            decisions = _explain(plan.done, limits)
+            with rewriter.edit(_reason(network, plan, limits), decisions=decisions):
                 nodes = apply_copies(rewriter, plan.done, context)
         final = self._settle(graph, nodes, context)
         _enforce(rewriter, final, context)
@@ -230,6 +232,13 @@ def _enforce(rewriter: Rewriter, final: MemoryTimeline, context: Context) -> Non
 
     chains = enforce(final.buffer_graph, final.sequence, fed=context.fed)
     add_edges(rewriter, final.buffer_graph, chains, reason)
+
+
+def _explain(done: Rematerialized, limits: Limits) -> tuple[Decision, ...]:
+    # Not before it is used: it needs numpy.
+    from memopt.passes.remat.planned.decisions import explain
+
+    return explain(done, limits.forms)
 
 
 def _reason(network: Network, plan: Plan, limits: Limits) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _REASONS_SHOWN = 5
 _DIFFERENCES_SHOWN = 10
+_DECISIONS_SHOWN = 5
 _LOCAL = "/job:localhost/replica:0/task:0/device:"
 
 
@@ -34,6 +35,14 @@ def optimization_lines(report: OptimizationReport) -> list[str]:
             f"expected effect {_effect_text(report, done)}, {done.seconds:.3f} s"
         )
     return lines
+
+
+def decision_lines(report: OptimizationReport) -> list[str]:
+    """The decisions that matter most, of the edits that consist of several; a line each."""
+    found = [one for done in report.passes for edit in done.edits for one in edit.decisions]
+    lines = [f"{one.node}: {one.reason}" for one in found[:_DECISIONS_SHOWN]]
+    more = len(found) - len(lines)
+    return [*lines, f"... and {more} more decisions, in the JSON report"] if more else lines
 
 
 def iteration_lines(report: OptimizationReport) -> list[str]:

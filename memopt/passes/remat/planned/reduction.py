@@ -26,6 +26,8 @@ _FIRST_SIZE = 100
 """The largest that one of them can be, as a fraction of that."""
 _WIDEST = 4
 """Of operations that a folded node may have to come after; from there on it is no longer folded."""
+_LONGEST = 3
+"""Times as many computations as operations are as much as the planner has room for."""
 START = -1
 
 
@@ -60,18 +62,30 @@ class Reduction:
         return _Reducing(network, forms).reduce()
 
     def steps(self, done: Rematerialized) -> Steps | None:
-        """A sequence with copies as the planner has it; `None` if there are too many of one node.
+        """A sequence with copies as the planner has it.
 
-        What another algorithm stored is not taken over: it is read as if computed again.
+        `None` if the planner has no such sequence: something runs too often, or is kept in a form
+        that is not on the host.
         """
-        origin, operation = done.instructions.origin, self.operation
-        found = [] if self.nodes[:1] != (START,) else [0]
-        found += [operation[origin[each]] for each in done.sequence if each >= 0]
-        operations = np.array([each for each in found if each >= 0], np.int64)
-        counts = np.bincount(operations, minlength=len(self.nodes))
-        if done.instructions.conversions or counts.max(initial=0) >= COPIES or not counts.all():
+        table = done.instructions
+        found = [(0, 0)] if self.nodes[:1] == (START,) else []
+        seen: set[int] = set()
+        for instruction in done.sequence:
+            conversion = table.conversions.get(instruction)
+            if conversion is not None and not conversion.form.stays:
+                return None
+            op = self.operation[table.origin[instruction]]
+            is_stored = conversion is not None and not conversion.restores
+            # A view that runs again does nothing that counts.
+            if op < 0 or is_stored or (op in seen and table.is_view(instruction)):
+                continue
+            seen.add(op)
+            found.append((op, int(conversion is not None)))
+        steps = Steps(*np.array(found, np.int64).reshape(-1, 2).T)
+        counts = np.bincount(steps.operations, minlength=len(self.nodes))
+        if len(found) > _LONGEST * len(self.nodes) or counts.max(initial=0) >= COPIES:
             return None
-        return Steps(operations, np.zeros_like(operations))
+        return steps if counts.all() else None
 
 
 class _Reducing:
