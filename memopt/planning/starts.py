@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _SHARES = (1.0, 0.95)
 """Of the budget, that walks keep to: what they think of the bytes in use is a little too little."""
+_MOST_WALKED_AGAIN = 2_000
+"""Operations of a graph that is walked along by XLA's rule too: walks take long in large ones."""
 _PATH_SHARES = (0.5, 0.02)
 """Of the largest operation's bytes: what is smaller, paths keep."""
 
@@ -61,6 +63,8 @@ class Starts:
         is worse.
         """
         yield from self._fixed
+        if len(self._problem.cost) > _MOST_WALKED_AGAIN:
+            return
         for order in self._orders:
             yield from _made(PlainWalk(self._problem, order, room))
 
