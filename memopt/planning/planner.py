@@ -16,6 +16,7 @@ from memopt.planning.bounds import Bounds
 from memopt.planning.checker import judge
 from memopt.planning.compiled import IS_COMPILED
 from memopt.planning.exact import check_installed
+from memopt.planning.exact.apart import Call, refine_apart
 from memopt.planning.frontiers import Frontiers
 from memopt.planning.plan import Plan
 from memopt.planning.problem import COPIES, problem_of
@@ -229,18 +230,22 @@ class Planner:
         Returns:
             What every plan costs at least on top of everything once, and whether there is none.
         """
-        from memopt.planning.exact.refining import Refining
-
         extra_cost = int(best.numbers[2]) - self._graph.base_cost
         if not best.numbers[1] and extra_cost == least:
             return least, False
         steps = steps_of(best)
-        refined = Refining(self._problem, self.bounds, self._seed, self._deadline_s).refine(
-            steps.operations.tolist(),
-            steps.swapped.tolist(),
-            room,
-            spare_cost=None if best.numbers[1] else extra_cost,
-            least_cost=least,
+        refined = refine_apart(
+            Call(
+                problem=self._problem,
+                bounds=self.bounds,
+                seed=self._seed,
+                left_s=self._deadline_s - time.monotonic(),
+                operations=steps.operations.tolist(),
+                swapped=steps.swapped.tolist(),
+                room=room,
+                spare_cost=None if best.numbers[1] else extra_cost,
+                least_cost=least,
+            )
         )
         found = Steps(np.array(refined.operations), np.array(refined.swapped))
         self._offer(new_state(self._problem, room, self._seed), best, found)

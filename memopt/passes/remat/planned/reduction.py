@@ -235,7 +235,8 @@ class _Reducing:
             output_bytes=tuple(size_bytes[buffer] for buffer in outputs),
             inputs=tuple(self._place[buffer] for buffer in reads),
             writes_over=self._find_taken(outputs, reads),
-            scratch_bytes=graph.scratch_bytes[node],
+            # A loop whose body frees what it was given counts less than nothing.
+            scratch_bytes=max(graph.scratch_bytes[node], 0),
             is_recomputable=is_repeatable,
             kept=tuple(place for place, each in enumerate(outputs) if graph.lasting[each]),
             after=tuple(each for each in before if each not in read),
