@@ -54,8 +54,11 @@ def test_the_smallest_chunk_that_is_large_enough_is_taken() -> None:
 
 @pytest.mark.parametrize("share", [1.0, 0.7])
 def test_a_step_runs_where_room_is_predicted(share: float) -> None:
-    """A real step under the allocator's limit, 4 % above what is predicted to be enough."""
-    step = MODELS["mlp"](batch=1500, width=128, layers=8)
+    """A real step under the allocator's limit, 10 % above what is predicted to be enough.
+
+    What runs side by side takes small pieces in an order that differs from run to run.
+    """
+    step = MODELS["mlp"](batch=4000, width=128, layers=8)
     item = GrapplerItem.from_concrete_function(step.function)
     ordered = MemoryOptimizer("ordered").optimize(None, item).report.runtime
     assert ordered is not None
@@ -63,7 +66,7 @@ def test_a_step_runs_where_room_is_predicted(share: float) -> None:
     result = MemoryOptimizer("ordered", budget=budget).optimize(None, item)
     assert result.report.runtime is not None
     timeline = result.report.runtime.after
-    limit_bytes = int(1.04 * least_limit_bytes(timeline)) // MIB * MIB
+    limit_bytes = int(1.1 * least_limit_bytes(timeline)) // MIB * MIB
     assert has_room(timeline, limit_bytes)
     program = as_program(step.function, step.inputs).replace_graph(result.graph_def)
     with step_process(program, Settings(memory_limit_bytes=limit_bytes)) as process:
