@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memopt.cli_fitting import fit, profile
+from memopt.cli_options import COSTS, INPUTS, MODE, SEED, VARIABLES, usage
 from memopt.cli_planning import plan
 from memopt.cluster import VirtualCluster
 from memopt.console import silence, start_tensorflow, terminal, working
 from memopt.costs.ready_nodes import MANAGERS
-from memopt.errors import FileError, MemoptError, OptionsError
+from memopt.errors import FileError, MemoptError
 from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level, parse_bytes
 from memopt.passes.remat.algorithms import ALGORITHMS, BEST
 from memopt.sequencing.orders import SEQUENCERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from memopt.result import OptimizationReport
     from memopt.runtime.verification import Verification
@@ -69,26 +69,17 @@ def main(context: click.Context) -> None:
     os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 
 
-@contextmanager
-def _usage(option: str) -> Iterator[None]:
-    """Turn what is wrong with the value of an option into wrong usage: exit status 2."""
-    try:
-        yield
-    except OptionsError as error:
-        raise click.BadParameter(str(error), param_hint=f"'{option}'") from error
-
-
 def _as_cluster(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> VirtualCluster | None:
     del context, parameter
-    with _usage("--device"):
+    with usage("--device"):
         return VirtualCluster(values) if values else None
 
 
 def _as_bytes(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
     del context
-    with _usage(parameter.opts[0]):
+    with usage(parameter.opts[0]):
         return None if value is None else parse_bytes(value)
 
 
@@ -96,7 +87,7 @@ def _as_budget(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> Budget | None:
     del context
-    with _usage(parameter.opts[0]):
+    with usage(parameter.opts[0]):
         return None if value is None else Budget.parse(value)
 
 
@@ -106,12 +97,6 @@ _DEVICES = click.option(
     multiple=True,
     callback=_as_cluster,
     help='A device, such as "GPU:0=GPU:16GiB"; this machine\'s if none is given.',
-)
-_COSTS = click.option(
-    "--costs",
-    default="grappler",
-    show_default=True,
-    help='Times of operations: "grappler", "native", a table (.json) or a profile (RunMetadata).',
 )
 
 
@@ -148,7 +133,7 @@ _COSTS = click.option(
 @click.option("--dump-dot", "--dot", help="Where the large tensors before and after go, as DOT.")
 @click.option("--dump-memlog", "--memlog", help="Where the memory at each operation goes.")
 @_DEVICES
-@_COSTS
+@COSTS
 @click.option(
     "--pass",
     "pass_options",
@@ -212,9 +197,9 @@ def optimize(
     from memopt.runtime.entry import verify as verify_graphs
 
     flags = Flags.from_environment().overridden_by(Flags(level, budget))
-    with _usage("--level"):
+    with usage("--level"):
         MemoryOptimizer(level_of(flags), budget=flags.budget)
-    with _usage("--pass"):
+    with usage("--pass"):
         optimizer = MemoryOptimizer(level_of(flags), pass_options=pass_options, budget=flags.budget)
     start_tensorflow()
     machine = _listed(devices) if optimizer.pipeline().repeated else devices
@@ -265,7 +250,7 @@ def optimize(
 @click.argument("original")
 @click.argument("rewritten")
 @click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True)
-@click.option("--mode", type=click.Choice(["exact", "as-is"]), default="exact", show_default=True)
+@MODE
 @click.option("--rounds", type=click.IntRange(min=0), default=5, show_default=True, help="Timings.")
 @click.option(
     "--memory-limit",
@@ -273,9 +258,9 @@ def optimize(
     callback=_as_bytes,
     help='What the rewritten step may use, such as "512MiB".',
 )
-@click.option("--inputs", help="An .npz file with values of what is fed, by tensor name.")
-@click.option("--variables", help="An .npz file with values of variables, by node name.")
-@click.option("--seed", type=int, default=0, show_default=True, help="For values made up.")
+@INPUTS
+@VARIABLES
+@SEED
 @click.option("--fetch", multiple=True, help="A tensor or operation to run and compare.")
 @click.option("--feed", multiple=True, help="A tensor to feed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -326,7 +311,7 @@ def verify(
 @main.command()
 @click.argument("graph")
 @_DEVICES
-@_COSTS
+@COSTS
 @click.option("--top", type=click.IntRange(min=0), default=15, show_default=True, help="Tensors.")
 @click.option("--ready-nodes", type=click.Choice(MANAGERS), default=MANAGERS[0], show_default=True)
 @click.option("--transfer-times", is_flag=True, help="Let transfers take the time of the links.")
@@ -392,7 +377,7 @@ def demo(model: str, budget: str, steps: int, as_json: bool) -> None:
     """Train a model in less memory than its step needs: it fails; rewritten, it runs."""
     import memopt.demo
 
-    with _usage("--budget"):
+    with usage("--budget"):
         Budget.parse(budget)
     start_tensorflow()
     with working(f"building {model}, rewriting it, and training it before and after"):

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import click
 
+from memopt.cli_options import COSTS, INPUTS, MODE, SEED, VARIABLES, usage
 from memopt.console import start_tensorflow, terminal, working
-from memopt.errors import OptionsError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@contextmanager
-def _usage(option: str) -> Iterator[None]:
-    """Turn what is wrong with the value of an option into wrong usage: exit status 2."""
-    try:
-        yield
-    except OptionsError as error:
-        raise click.BadParameter(str(error), param_hint=f"'{option}'") from error
 
 
 @click.command()
@@ -52,14 +38,9 @@ def _usage(option: str) -> Iterator[None]:
     help="Sizes are multiples of this.",
 )
 @click.option("-o", "--output", help="Where the rewritten graph for the size that is found goes.")
-@click.option(
-    "--costs",
-    default="grappler",
-    show_default=True,
-    help='Times of operations: "grappler", "native", a table (.json) or a profile (RunMetadata).',
-)
+@COSTS
 @click.option("--run/--no-run", default=True, show_default=True, help="Prove it by a real step.")
-@click.option("--seed", type=int, default=0, show_default=True, help="For values made up.")
+@SEED
 @click.option("--fetch", multiple=True, help="A tensor or operation that the caller asks for.")
 @click.option("--feed", multiple=True, help="A tensor that the caller gives.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -89,11 +70,11 @@ def fit(
     from memopt.io import read_graph, write_graph
     from memopt.report.fits import fit_remarks, fit_table
 
-    with _usage("--memory"):
+    with usage("--memory"):
         memory_bytes = parse_memory(memory)
-    with _usage("--max-overhead"):
+    with usage("--max-overhead"):
         allowed = parse_overhead(max_overhead)
-    with _usage("--dimension"):
+    with usage("--dimension"):
         named = [Dimension.parse(text) for text in dimensions]
     start_tensorflow()
     file = read_graph(model)
@@ -127,11 +108,11 @@ def fit(
 @click.argument("graph")
 @click.option("-o", "--output", required=True, help="Where the profile goes.")
 @click.option("--steps", type=click.IntRange(min=1), default=5, show_default=True)
-@click.option("--mode", type=click.Choice(["exact", "as-is"]), default="exact", show_default=True)
+@MODE
 @click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, help="Ops shown.")
-@click.option("--inputs", help="An .npz file with values of what is fed, by tensor name.")
-@click.option("--variables", help="An .npz file with values of variables, by node name.")
-@click.option("--seed", type=int, default=0, show_default=True, help="For values made up.")
+@INPUTS
+@VARIABLES
+@SEED
 @click.option("--fetch", multiple=True, help="A tensor or operation to run.")
 @click.option("--feed", multiple=True, help="A tensor to feed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the times of ops as JSON.")

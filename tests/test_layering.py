@@ -38,6 +38,7 @@ LAYERS = (
     ("api",),
     ("models",),
     ("console",),
+    ("cli_options",),
     ("cli_planning", "cli_fitting"),
     ("demo",),
     ("cli",),

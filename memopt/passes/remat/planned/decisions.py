@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from memopt.graph.rewriter import Decision
 from memopt.passes.remat.planned.reduction import Reduction
 from memopt.planning.edits import remove, undo
-from memopt.planning.problem import COPIES, problem_of
+from memopt.planning.problem import COPIES, output_bytes, problem_of
 from memopt.planning.sequence_state import LENGTH, fill, new_state
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ def _weigh(
     problem = problem_of(graph)
     state = new_state(problem, 0, 0)
     fill(problem, state, operations, swapped)
-    sizes = np.add.reduceat(np.append(problem.size, 0), problem.value_start[:-1])
+    sizes = output_bytes(problem)
     nodes = reduction.network.buffer_graph.nodes
     for slot in state.sequence[: state.numbers[LENGTH]].tolist():
         if state.previous[slot] < 0:

@@ -66,8 +66,7 @@ def _full_sequence(reduction: Reduction, position: Sequence[int]) -> list[int]:
     """All nodes that run, the folded ones with those that they are needed by."""
     network = reduction.network
     precedence = network.precedence
-    last = len(reduction.nodes) + len(position)
-    never = last + max(position, default=0)
+    never = max(position, default=0) + 1
     keys = [never] * len(network.buffer_graph.nodes)
     for node in reversed(network.sequence):
         op = reduction.operation[node]
