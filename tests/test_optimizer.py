@@ -178,6 +178,7 @@ def test_the_report_is_plain_data() -> None:
         "changed": ["gradients/relu"],
         "releases": ["relu:0"],
         "holds": ["product:0"],
+        "decisions": [],
     }
 
 
