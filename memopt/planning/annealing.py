@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from memopt.planning.chains import NOTHING, propose_any, take_back
-from memopt.planning.compiled import compiled
+from memopt.planning.compiled import compiled, compiled_apart
 from memopt.planning.edits import remove, undo
 from memopt.planning.problem import COPIES
 from memopt.planning.sequence_state import COST, LENGTH, OVERSHOOT, random_below
@@ -125,7 +125,7 @@ def anneal(
     return True
 
 
-@compiled
+@compiled_apart
 def record(state: State, best: Best) -> None:
     """Keep the state's sequence if it is the best."""
     overshoot = state.numbers[OVERSHOOT]
@@ -142,7 +142,7 @@ def record(state: State, best: Best) -> None:
         best.swapped[at] = state.swapped[slot]
 
 
-@compiled
+@compiled_apart
 def tidy(problem: Problem, state: State) -> None:
     """Take out every repeated computation without which no more bytes are over the budget."""
     at = 0
@@ -158,7 +158,7 @@ def tidy(problem: Problem, state: State) -> None:
             at += 1
 
 
-@compiled
+@compiled_apart
 def _search(
     problem: Problem,
     state: State,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memopt.planning.compiled import compiled
+from memopt.planning.compiled import compiled, compiled_apart
 from memopt.planning.sequence_state import base_bytes, takes
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _lightest(held: IntArray, costs: npt.NDArray[np.float64], excess_bytes: int)
     return float(costs[chosen[:full]].sum() + part * costs[chosen[full]])
 
 
-@compiled
+@compiled_apart
 def _look_across(
     problem: Problem, order: IntArray, op: int, held: IntArray, reach: IntArray
 ) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.planning.compiled import compiled
+from memopt.planning.compiled import compiled, compiled_apart
 from memopt.planning.edits import add, remove, undo
 from memopt.planning.moves import propose, repeat
 from memopt.planning.problem import COPIES
@@ -31,7 +31,7 @@ _TRIES = 8
 """How often something at random is looked for that suits."""
 
 
-@compiled
+@compiled_apart
 def add_chain(problem: Problem, state: State) -> bool:
     """Where too much is in use: compute something again that only waits there.
 
@@ -59,14 +59,14 @@ def add_chain(problem: Problem, state: State) -> bool:
     return bool(state.numbers[CHAIN] > 0)
 
 
-@compiled
+@compiled_apart
 def withdraw_chain(problem: Problem, state: State) -> None:
     """Take back what `add_chain` did."""
     for index in range(state.numbers[CHAIN] - 1, -1, -1):
         remove(problem, state, state.chain[index, 0])
 
 
-@compiled
+@compiled_apart
 def remove_chain(problem: Problem, state: State) -> bool:
     """Take out a repeated computation, and those repeated ones that nothing else reads.
 
@@ -84,7 +84,7 @@ def remove_chain(problem: Problem, state: State) -> bool:
     return True
 
 
-@compiled
+@compiled_apart
 def restore_chain(problem: Problem, state: State) -> None:
     """Take back what `remove_chain` did."""
     for index in range(state.numbers[CHAIN] - 1, -1, -1):

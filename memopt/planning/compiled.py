@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound="Callable[..., object]")
 
+_PLAIN = {"_nrt": False}
+"""Who refers to an array is not counted: no compiled function keeps or makes one."""
+
 PURE_VARIABLE = "MEMOPT_PURE_PYTHON"
 """Set to anything, nothing is compiled."""
 
 
 def _cache_directory() -> Path:
-    """Where compiled code is kept between processes: compiling takes a quarter of a minute.
+    """Where compiled code is kept between processes: compiling takes half a minute.
 
     numba looks at one source file at a time, but a function contains those that it calls. So each
     state of all the sources has a directory.
@@ -43,13 +46,11 @@ def _find_compiler() -> Callable[..., Any] | None:
         return None
     directory = str(_cache_directory())
 
-    def compile_function(function: _Function, *, inlined: bool = True) -> _Function:
+    def compile_function(function: _Function) -> _Function:
         usual = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = directory
         try:
-            # Arguments are many arrays: passing them on, and counting who refers to them, takes
-            # ten times as long as the work, so all is one function, and nothing is counted.
-            compiler = numba.njit(cache=True, forceinline=inlined, _nrt=False)
+            compiler = numba.njit(cache=True, no_cfunc_wrapper=True, **_PLAIN)
             compiled_function: _Function = compiler(function)
         finally:
             numba.config.CACHE_DIR = usual
@@ -58,16 +59,32 @@ def _find_compiler() -> Callable[..., Any] | None:
     return compile_function
 
 
+def _find_inliner() -> Callable[..., Any] | None:
+    if _COMPILER is None:
+        return None
+    from numba.extending import register_jitable
+
+    # Nothing but compiled code calls it: wrappers for Python take longer to compile than itself.
+    inliner: Callable[..., Any] = register_jitable(
+        forceinline=True, no_cfunc_wrapper=True, no_cpython_wrapper=True, **_PLAIN
+    )
+    return inliner
+
+
 _COMPILER = _find_compiler()
+_INLINER = _find_inliner()
 IS_COMPILED = _COMPILER is not None
 """Whether the loops are compiled in this process."""
 
 
 def compiled_apart(function: _Function) -> _Function:
-    """The same for a function that is too large to become part of each that calls it."""
-    return function if _COMPILER is None else _COMPILER(function, inlined=False)
+    """Compile a function when it is first called, if there is a compiler."""
+    return function if _COMPILER is None else _COMPILER(function)
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile a function when it is first called, if there is a compiler."""
-    return function if _COMPILER is None else _COMPILER(function)
+    """Make a function part of each compiled one that calls it. Called from Python, it is Python.
+
+    Arguments are many arrays: passing them on takes ten times as long as the work.
+    """
+    return function if _INLINER is None else _INLINER(function)

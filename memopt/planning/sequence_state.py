@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from memopt.planning.compiled import compiled
+from memopt.planning.compiled import compiled, compiled_apart
 from memopt.planning.problem import COPIES, IntArray
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def append(problem: Problem, state: State, op: int, swapped: int) -> None:
     state.numbers[COST] += cost_of(problem, state, slot)
 
 
-@compiled
+@compiled_apart
 def fill(problem: Problem, state: State, operations: IntArray, swapped: IntArray) -> None:
     """Make a sequence the state's, and compute all that follows from it.
 
