@@ -72,6 +72,8 @@ class Settings:
         environment["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
         # Several processes share an accelerator.
         environment["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+        # A step that is read from a file needs no Keras, whose import takes a second.
+        environment["TF_USE_LEGACY_KERAS"] = "1"
         # Its log goes to a file, in which failed allocations are looked for.
         environment["TF_CPP_MIN_LOG_LEVEL"] = "1"
         if self.mode == "exact":

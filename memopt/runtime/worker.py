@@ -131,6 +131,8 @@ def main(make_worker: Callable[[Path], Any] = Worker) -> None:
     os.dup2(2, 1)
     with answers:
         serve(Path(sys.argv[1]), sys.stdin, answers, make_worker)
+    # Everything is said: to take TensorFlow apart would take another second.
+    os._exit(0)
 
 
 def _runner_of(program: Program, settings: Settings) -> Runner:
