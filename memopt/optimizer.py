@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from memopt.item import GrapplerItem
     from memopt.options import Options
 
+_LARGEST_SHOWN = 3
+"""Results that are named where a budget cannot be kept."""
+
 
 @dataclass(frozen=True)
 class MemoryOptimizer:
@@ -338,10 +341,20 @@ def _compare(
     raise BudgetError(
         f"the budget of {budget_bytes} bytes cannot be kept: the lowest peak that was found is "
         f"{after.peak_bytes} bytes, {after.held_bytes} of which are held before the step begins; "
-        f"the peak is at {node.name!r}",
+        f"the peak is at {node.name!r}{_largest_there(after)}",
         budget_bytes,
         after.peak_bytes,
     )
+
+
+def _largest_there(after: MemoryTimeline) -> str:
+    """The largest results of the step at its peak, in words; "" if there are none."""
+    graph = after.buffer_graph
+    found = [
+        f"{graph.nodes[graph.makers[buffer]].name!r} ({graph.size_bytes[buffer]} bytes)"
+        for buffer in after.results_at_peak()[:_LARGEST_SHOWN]
+    ]
+    return f", where the largest results in use are {', '.join(found)}" if found else ""
 
 
 @contextmanager

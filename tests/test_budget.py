@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -142,6 +143,9 @@ def test_what_cannot_be_kept_is_an_error_that_says_what_could(item: GrapplerItem
     assert str(error).startswith(
         f"the budget of 20000 bytes cannot be kept: the lowest peak that was found is "
         f"{error.lowest_bytes} bytes, "
+    )
+    assert re.search(
+        r"where the largest results in use are '[^']+' \([0-9]+ bytes\), '", str(error)
     )
     assert memopt.optimize(item, budget=error.lowest_bytes).report.runtime is not None
 

@@ -6,6 +6,7 @@ Nothing here knows ops or kernels; `buffers` turns a graph into a `BufferGraph`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from memopt.errors import OptionsError
@@ -54,6 +55,15 @@ class BufferGraph:
     scratch_bytes: list[int]
     lasting: list[bool]
     reusable: list[list[int]]
+
+    @cached_property
+    def makers(self) -> tuple[int, ...]:
+        """By buffer: the node that makes it, -1 if it is there before the step."""
+        makers = [-1] * len(self.size_bytes)
+        for node, buffers in enumerate(self.made):
+            for buffer in buffers:
+                makers[buffer] = node
+        return tuple(makers)
 
     @property
     def held_bytes(self) -> int:
@@ -108,6 +118,31 @@ class MemoryTimeline:
     def step_peak_bytes(self) -> int:
         """The most that the step has in use on top of what is held before it."""
         return self.peak_bytes - self.held_bytes
+
+    def live_at(self, position: int) -> list[int]:
+        """The buffers in use while the node at a position runs, what is held before included.
+
+        Of buffers that share memory, the one that has it then. The largest ones come first.
+        """
+        graph = self.buffer_graph
+        made = [buffer for node in self.sequence[: position + 1] for buffer in graph.made[node]]
+        given = {self.reused[buffer] for buffer in made if buffer in self.reused}
+        held = [buffer for buffer, maker in enumerate(graph.makers) if maker < 0]
+        live = [
+            buffer
+            for buffer in (*held, *made)
+            # What nobody reads that was there before stays.
+            if buffer not in given
+            and (graph.lasting[buffer] or not 0 <= self.last_position[buffer] < position)
+        ]
+        return sorted(live, key=lambda buffer: (-graph.size_bytes[buffer], buffer))
+
+    def results_at_peak(self) -> list[int]:
+        """The buffers of the step's own that are in use at its peak, the largest ones first."""
+        if self.peak_position < 0:
+            return []
+        makers = self.buffer_graph.makers
+        return [buffer for buffer in self.live_at(self.peak_position) if makers[buffer] >= 0]
 
     def events(self) -> Iterator[MemoryEvent]:
         """Every change, in order. What has no size makes none."""

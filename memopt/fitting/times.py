@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from memopt.cluster import Device
 from memopt.graph.functiondef import Library
 from memopt.graph.graphdef import from_graph_def
-from memopt.passes.recomputation import COPY_PREFIX
+from memopt.passes.remat.applying import find_original
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from memopt.item import GrapplerItem
     from memopt.result import OptimizationResult, RuntimeMemory
 
-_LATER_COPY = re.compile(r"/[0-9]+$")
 _ANY_CPU = Device.parse("CPU:0=CPU")
 """What times are estimated for where a plan is made."""
 
@@ -78,9 +76,10 @@ def _added_share(
     for node in after:
         seen.add(node.name)
         if node.name not in times_ns:
-            original = node.name.removeprefix(COPY_PREFIX)
-            known_ns = times_ns.get(original, times_ns.get(_LATER_COPY.sub("", original)))
-            added_ns += _time_ns(node, properties, costs) if known_ns is None else known_ns
+            original = find_original(node.name, times_ns)
+            added_ns += (
+                _time_ns(node, properties, costs) if original is None else times_ns[original]
+            )
     added_ns -= sum(time for name, time in times_ns.items() if name not in seen)
     return max(added_ns, 0) / max(sum(times_ns.values()), 1)
 

@@ -28,6 +28,7 @@ from memopt.passes.remat.algorithms import (
 from memopt.passes.remat.applying import apply_copies
 from memopt.passes.remat.eligibility import can_run_twice, network_of
 from memopt.passes.remat.hints import KEEP, RECOMPUTE, SWAP, Hints, preferred
+from memopt.passes.remat.remaining import find_remaining
 from memopt.passes.remat.storing.compression import NO_TILE, Compressor, Tile, pad_buffers
 from memopt.passes.remat.storing.offloading import Offloader
 from memopt.passes.remat.storing.storable import find_forms
@@ -149,6 +150,10 @@ class Rematerialization(Pass):
         if final.peak_bytes > limits.limit_bytes:
             node = final.buffer_graph.nodes[final.sequence[final.peak_position]]
             rewriter.decline(node, _warning(network, final, limits))
+        elif plan.done is None:
+            return
+        for node, size_bytes, why in find_remaining(final, network, hints, limits.limit_bytes):
+            rewriter.decline(node, f"{_printed(size_bytes)} in use at the peak: {why}")
 
     def _compressor(self) -> Compressor | None:
         if not self.tile and not self.compress_to:

@@ -285,3 +285,22 @@ def test_events_add_up_to_the_usage(example: tuple[BufferGraph, list[int]]) -> N
         last = sum(event.position <= position for event in events)
         assert usage == max(totals[first : last + 1])
     assert timeline.peak_bytes == max(totals)
+
+
+@given(graphs())
+def test_what_is_live_adds_up_to_the_usage(example: tuple[BufferGraph, list[int]]) -> None:
+    graph, sequence = example
+    timeline = simulate(graph, sequence)
+    for position, usage in enumerate(timeline.usage_bytes):
+        sizes = [graph.size_bytes[buffer] for buffer in timeline.live_at(position)]
+        assert sizes == sorted(sizes, reverse=True)
+        assert usage == sum(sizes) + graph.scratch_bytes[sequence[position]]
+
+
+def test_the_results_at_the_peak_are_the_steps_own() -> None:
+    graph = buffer_graph(
+        made=[[1], [2], [3]], read=[[0], [1], [2]], size_bytes=[1000, 30, 40, 5], lasting=[0]
+    )
+    timeline = simulate(graph, (0, 1, 2))
+    assert timeline.results_at_peak() == [2, 1]
+    assert simulate(graph, ()).results_at_peak() == []

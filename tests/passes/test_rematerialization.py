@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.bad_inputs import graph_def_of
 from support.one_pass import run_case, run_pass
 from support.text_cases import TextCase, read_cases
 
@@ -98,3 +99,35 @@ def test_options_print_and_parse_and_are_checked() -> None:
 def test_an_empty_graph_is_left_alone() -> None:
     item = GrapplerItem(run_case(CASES[0], Rematerialization()).graph_def.__class__())
     assert not run_pass(item, Rematerialization()).edits
+
+
+LEFT_ALONE = """
+x = Placeholder() {dtype=float, shape=[64,64]}
+s = Shape(x) {T=float, out_type=int32}
+hinted = Exp(x) {T=float, _memopt_hint="keep"}
+drawn = RandomUniform(s) {T=int32, dtype=float}
+first = Sin(x) {T=float}
+second = Cos(x) {T=float}
+asked = L2Loss(first, ^second) {T=float}
+top = Tan(x, ^asked, ^hinted, ^drawn) {T=float}
+one = L2Loss(top) {T=float}
+a = Mul(hinted, drawn, ^one) {T=float}
+b = Mul(a, first) {T=float}
+c = Mul(b, second) {T=float}
+end = Mul(c, one) {T=float}
+"""
+
+
+def test_what_is_left_alone_at_the_peak_is_told_with_the_reason() -> None:
+    item = GrapplerItem(graph_def_of(LEFT_ALONE), feed=("x:0",), fetch=("asked:0", "end:0"))
+    sheet = 64 * 64 * 4
+    # The input, three sheets and the one at the peak.
+    done = run_pass(item, Rematerialization(memory_limit=5 * sheet + 100, scheduler="program"))
+    told = dict(reason.split(": ", 1) for reason in done.reasons.splitlines())
+    assert told.pop("top") == f"{sheet} bytes in use at the peak: 'one' reads it there"
+    assert told.pop("hinted") == f"{sheet} bytes in use at the peak: a hint says to keep it"
+    drawn = f"{sheet} bytes in use at the peak: what makes it may not run twice"
+    assert told.pop("drawn") == drawn
+    ((node, reason),) = told.items()
+    assert node in ("first", "second")
+    assert "the limit is kept without computing it again, which takes about" in reason

@@ -27,7 +27,7 @@ def test_the_real_peak_is_within_the_limit(share: float) -> None:
     item = GrapplerItem.from_concrete_function(step.function)
     limit_bytes = int(ordered_peak_bytes(item) * share)
     done = run_pass(item, Rematerialization(memory_limit=limit_bytes))
-    assert not done.declined
+    assert all("in use at the peak" in one.reason for one in done.declined)
     assert any(name.startswith("Recomputed/") for edit in done.edits for name in edit.added)
     run = verify(step.function, done.graph_def, steps=2, timing_rounds=0)
     assert run.equal

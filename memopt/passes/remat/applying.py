@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from memopt.passes.recomputation import COPY_PREFIX
@@ -10,10 +11,21 @@ from memopt.passes.removal import Removal
 from memopt.sequencing.frames import CONTROL_FLOW, find_frames
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from memopt.graph.graph import Node, Tensor
     from memopt.graph.rewriter import Rewriter
     from memopt.passes.base import Context
     from memopt.passes.remat.walk import Rematerialized
+
+_LATER_COPY = re.compile(r"/[0-9]+$")
+
+
+def find_original(name: str, known: Container[str]) -> str | None:
+    """The name, among those that are known, of what a node is or of what it is a copy of."""
+    original = name.removeprefix(COPY_PREFIX)
+    found = (name, original, _LATER_COPY.sub("", original))
+    return next((one for one in found if one in known), None)
 
 
 def apply_copies(rewriter: Rewriter, done: Rematerialized, context: Context) -> list[Node]:

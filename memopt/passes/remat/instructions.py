@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from memopt.costs.buffer_graph import BufferGraph
 from memopt.passes.remat.line import Line
-from memopt.passes.remat.network import find_makers, find_views
+from memopt.passes.remat.network import find_views
 from memopt.passes.remat.storing.forms import Conversion
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Instructions:
         self.reads = [list(buffers) for buffers in graph.read]
         self.makes = [list(buffers) for buffers in graph.made]
         self.handed_on = views.handed_on
-        self.maker = find_makers(graph)
+        self.maker = list(graph.makers)
         self.size_bytes = list(graph.size_bytes)
         self.readers: list[list[int]] = []
         self.find_readers()

@@ -83,7 +83,7 @@ def find_views(network: Network) -> Views:
     graph = network.buffer_graph
     handed_on: list[dict[int, None]] = [{} for _ in graph.nodes]
     pinned = [False] * len(graph.size_bytes)
-    maker = find_makers(graph)
+    maker = graph.makers
     for user in network.sequence:
         inputs = network.inputs[user]
         views = [node for node in inputs if not graph.made[node]]
@@ -100,12 +100,3 @@ def find_views(network: Network) -> Views:
             if not sources and maker[buffer] not in inputs:
                 pinned[buffer] = True
     return Views([list(buffers) for buffers in handed_on], pinned)
-
-
-def find_makers(graph: BufferGraph) -> list[int]:
-    """By buffer: the node that makes it, -1 if it is there before the step."""
-    maker = [-1] * len(graph.size_bytes)
-    for node, buffers in enumerate(graph.made):
-        for buffer in buffers:
-            maker[buffer] = node
-    return maker

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from memopt.costs.buffer_graph import BufferGraph
 from memopt.passes.remat.instructions import Instructions
 from memopt.passes.remat.line import Line
-from memopt.passes.remat.network import find_makers, find_views
+from memopt.passes.remat.network import find_views
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ class Facts:
         self.runs = [False] * len(graph.nodes)
         for node in network.sequence:
             self.runs[node] = True
-        self.maker = find_makers(graph)
+        self.maker = list(graph.makers)
         self.handed_on = views.handed_on
         self.pinned = views.pinned
         self.is_view = [not made for made in graph.made]

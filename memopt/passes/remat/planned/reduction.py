@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memopt.costs.buffer_graph import simulate
-from memopt.passes.remat.network import find_makers, find_views
+from memopt.passes.remat.network import find_views
 from memopt.planning.cost_graph import CostGraph, Operation
 from memopt.planning.problem import COPIES
 from memopt.planning.starts import Steps
@@ -95,7 +95,7 @@ class _Reducing:
         self._graph = graph
         self._forms = forms
         self._timeline = simulate(graph, network.sequence)
-        self._maker = find_makers(graph)
+        self._maker = graph.makers
         self._is_pinned = find_views(network).pinned
         self._runs = frozenset(network.sequence)
         self._is_large = self._find_large()
