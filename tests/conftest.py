@@ -22,13 +22,13 @@ os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 
-LARGEST = "densenet121"
-"""The model with the most nodes: a minute of every ten, for little that others do not show."""
+LARGEST = ("densenet121", "mobilenetv2")
+"""Two minutes of every ten, for little that ResNet50 does not show."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the largest model and what a module calls slow; skip what a release cannot."""
+    """Mark the largest models and what a module calls slow; skip what a release cannot."""
     for item in items:
         for mark in item.iter_markers("not_on_tensorflow"):
             _skip_on(item, *mark.args)
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         # Some parameters are arrays, which do not compare to one truth.
         names = [value for value in call.params.values() if isinstance(value, str)]
-        if LARGEST in names or (is_slow is not None and is_slow(**call.params)):
+        if not set(names).isdisjoint(LARGEST) or (is_slow is not None and is_slow(**call.params)):
             item.add_marker(pytest.mark.slow)
 
 

@@ -35,7 +35,7 @@ def test_the_real_peak_is_within_the_limit(share: float) -> None:
     assert run.rewritten.step_peak_bytes < run.original.step_peak_bytes
 
 
-@pytest.mark.parametrize("name", ["bert", "lstm"])
+@pytest.mark.parametrize("name", [pytest.param("bert", marks=pytest.mark.slow), "lstm"])
 def test_training_steps_keep_their_bits(name: str) -> None:
     """With as many copies as can be of use; dropout is drawn once."""
     step = tiny_step(name)
