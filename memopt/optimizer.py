@@ -29,6 +29,7 @@ from memopt.passes import (
     Recomputation,
     RelaxAllocator,
     Rematerialization,
+    RunningSums,
     SerialLoops,
     Swapping,
 )
@@ -133,6 +134,8 @@ class MemoryOptimizer:
                 )
             )
         if level.orders:
+            if self.budget is not None:
+                once.append(RunningSums())
             once += [BypassBarriers(), FoldShapes(), SerialLoops()]
             once.append(Ordering() if self.budget is None else self.rematerialization)
         if level.schedules:

@@ -8,12 +8,15 @@ from memopt.passes.ordering import Ordering
 from memopt.passes.recomputation import Recomputation
 from memopt.passes.relax_allocator import RelaxAllocator
 from memopt.passes.rematerialization import Rematerialization
+from memopt.passes.running_sums import RunningSums
 from memopt.passes.serial_loops import SerialLoops
 from memopt.passes.swapping import Swapping
 
 PASSES: tuple[type[Pass], ...] = (
     # First, as in Grappler: it looks at the graph as the user wrote it.
     RelaxAllocator,
+    # Before shapes are folded: a sum of many inputs keeps others from reading them or not.
+    RunningSums,
     # What needlessly ties operations together or keeps tensors alive goes before there is an order.
     BypassBarriers,
     FoldShapes,
@@ -39,6 +42,7 @@ __all__ = [
     "Recomputation",
     "RelaxAllocator",
     "Rematerialization",
+    "RunningSums",
     "SerialLoops",
     "Swapping",
 ]

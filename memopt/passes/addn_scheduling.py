@@ -23,11 +23,11 @@ from memopt.passes.sums.accumulators import (
     accumulate,
     accumulate_in_order,
     add_running_sums,
-    running_sum_names,
     variable_names,
 )
-from memopt.passes.sums.addition_order import find_addition_order, find_disturbed_sum
+from memopt.passes.sums.addition_order import find_addition_order
 from memopt.passes.sums.early_reads import find_missed_update
+from memopt.passes.sums.running import FEWEST_INPUTS, SUMS, find_terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -36,10 +36,8 @@ if TYPE_CHECKING:
     from memopt.graph.graph import Graph, Node, Tensor
     from memopt.graph.rewriter import Declined, Edit, Rewriter
 
-SUMS = frozenset({"AddN", "AccumulateNV2"})
 ENDS_ITERATIONS = "its temporary variable exists already, at which Grappler ends its iterations"
 
-_FEWEST_INPUTS = 3
 _PRESSURE = 0.8
 """The share of a device's memory above which Grappler sees it as full."""
 
@@ -192,21 +190,15 @@ class _Checks:
         plan = self._sums_plan(node) if self._options.running_sums else self._variable_plan(node)
         if isinstance(plan, str):
             return plan
-        missed = find_missed_update(self._graph, self._numbering, self._simulated, node)
+        missed = find_missed_update(
+            self._graph, self._numbering, self._simulated.simulation().ran, node
+        )
         return plan if missed is None else missed
 
     def _sums_plan(self, node: Node) -> _Plan | str:
-        if node.attributes["T"].type == op_types.DT_VARIANT:
-            return "it adds variants, which are no numbers"
-        terms = self._addition_order(node)
-        if terms is None:
-            return "the order in which AddN adds depends on what has run already"
-        disturbed = find_disturbed_sum(self._numbering, node)
-        if disturbed is not None:
-            return f"the order in which {disturbed.name!r} adds could change: it shares an input"
-        taken = self._taken(running_sum_names(node))
-        if taken:
-            return taken
+        terms = find_terms(self._graph, self._numbering, node, self._context.fetched)
+        if isinstance(terms, str):
+            return terms
         releases = self._released(node)
         if not releases:
             return "all of its inputs are kept for others"
@@ -223,7 +215,9 @@ class _Checks:
         refusal = self._no_variable(node, variable_names(node, ordered=ordered))
         if refusal is not None:
             return refusal
-        terms = self._addition_order(node) if ordered else None
+        terms = (
+            find_addition_order(self._numbering, node, self._context.fetched) if ordered else None
+        )
         start = None if ordered else self._fanin_order.start(node)
         plan = _Plan(node, terms or node.inputs, start, shape, self._released(node))
         first = plan.terms[0] if start is None else start.first
@@ -237,11 +231,6 @@ class _Checks:
         if dtype not in _GRAPPLER_TYPES and not self._has_kernels(node, dtype):
             return "its type is none that Grappler accumulates"
         return ENDS_ITERATIONS if names[0] in self._graph else self._taken(names)
-
-    def _addition_order(self, node: Node) -> tuple[Tensor, ...] | None:
-        if node.op != "AddN":
-            return node.inputs  # AccumulateNV2 promises no order.
-        return find_addition_order(self._numbering, node, self._context.fetched)
 
     def _known_shape(self, node: Node) -> tuple[int, ...] | None:
         properties = self._context.properties
@@ -299,6 +288,6 @@ def _sums_of(producer: Node, port: int) -> Iterator[Node]:
         if tensor.port != port:
             continue
         for user, _ in tensor.uses:
-            is_large_sum = user.op in SUMS and len(user.inputs) >= _FEWEST_INPUTS
+            is_large_sum = user.op in SUMS and len(user.inputs) >= FEWEST_INPUTS
             if is_large_sum and user.device == producer.device:
                 yield user

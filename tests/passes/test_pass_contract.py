@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 OPTIONS = {
     "relax-allocator": ("relax-allocator",),
+    "running-sums": ("running-sums",),
     "bypass-barriers": ("bypass-barriers", "bypass-barriers{groups=true}"),
     "fold-shapes": ("fold-shapes", "fold-shapes{values=false}"),
     "serial-loops": ("serial-loops",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -42,6 +42,8 @@ _LOWER = (1.0, 0.95, 0.9, 0.8, 0.65, 0.5)
 """Shares of the limit on the step's own bytes to walk with, until the result is within it."""
 _HIGHER = (0.8, 0.6, 0.4, 0.3, 0.2, 0.1)
 """Where none is: shares of what is missing to add to the limit."""
+_OUT_OF_REACH = 0
+"""A limit that no plan keeps: for the lowest one."""
 _WORTH_IT = 0.99
 """The share of a peak that another must not exceed to be worth its copies."""
 
@@ -191,7 +193,9 @@ ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
 
 
 def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
-    """The cheapest plan within the limit, or the one that comes nearest to it.
+    """The cheapest plan within the limit, or the lowest one there is.
+
+    What is lowest does not depend on the limit: given as the limit, it is kept.
 
     Args:
         algorithm: One of `ALGORITHMS`, or "best": standard, path and segments, and the planner,
@@ -202,15 +206,23 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
     nothing = Plan(None, network.peak_bytes, 0)
     if nothing.peak_bytes <= limits.limit_bytes:
         return nothing
+    if limits.limit_bytes >= network.buffer_graph.held_bytes:
+        plans = _make_plans(algorithm, network, limits, nothing)
+        within = [plan for plan in plans if plan.peak_bytes <= limits.limit_bytes]
+        if within:
+            return min(within, key=lambda plan: (plan.added_ns, plan.peak_bytes))
+    least = replace(limits, limit_bytes=_OUT_OF_REACH)
+    plans = _make_plans(algorithm, network, least, nothing)
+    return min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
+
+
+def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan) -> list[Plan]:
     names = (STANDARD, PATH, SEGMENTS) if algorithm == BEST else (algorithm,)
     plans = [_first_within(ALGORITHMS[name], network, limits, nothing) for name in names]
     if algorithm == BEST:
         starts = [plan.done for plan in plans if plan.done is not None]
         plans.append(Plan.of(_planned(network, limits, starts)))
-    within = [plan for plan in plans if plan.peak_bytes <= limits.limit_bytes]
-    if within:
-        return min(within, key=lambda plan: (plan.added_ns, plan.peak_bytes))
-    return min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
+    return plans
 
 
 def _first_within(algorithm: Algorithm, network: Network, limits: Limits, nothing: Plan) -> Plan:

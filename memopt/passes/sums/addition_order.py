@@ -53,12 +53,13 @@ _LETTING_GO = _OWN_BUFFER | {"Rank", "Shape", "ShapeN", "Size", "ZerosLike"}
 def find_addition_order(
     numbering: Numbering, node: Node, fetched: Collection[str]
 ) -> tuple[Tensor, ...] | None:
-    """The inputs of an AddN in an order that gives its bits, added as `addition_groups` says.
+    """The inputs of a sum in an order that gives its bits, added as `addition_groups` says.
 
-    `None` if the order depends on timing, or is not known. Integers can be added in any order.
+    `None` if the order depends on timing, or is not known. Integers can be added in any order, and
+    AccumulateNV2 promises none.
     """
     inputs = node.inputs
-    if node.attributes["T"].type in _INTEGERS:
+    if node.op != "AddN" or node.attributes["T"].type in _INTEGERS:
         return inputs
     holders = _Holders(numbering, node, fetched)
     possible: set[int] = set()

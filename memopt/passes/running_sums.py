@@ -1,0 +1,104 @@
+"""Running sums: what a large sum adds need not wait for the last of its inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from memopt.errors import OptionsError
+from memopt.graph.rewriter import Touches
+from memopt.graph.traversal import Numbering
+from memopt.passes.base import Context, Pass
+from memopt.passes.sums.accumulators import add_running_sums
+from memopt.passes.sums.early_reads import find_missed_update
+from memopt.passes.sums.running import FEWEST_INPUTS, SUMS, find_terms
+
+if TYPE_CHECKING:
+    from memopt.graph.graph import Node, Tensor
+    from memopt.graph.rewriter import Rewriter
+
+
+@dataclass(frozen=True)
+class RunningSums(Pass):
+    """Add the inputs of sums one by one, with the bits of the AddN, so that a plan can free them.
+
+    1. Considered is an AddN or AccumulateNV2 with more than 2 inputs which together take at least
+       a part of the budget; without a budget, every one.
+    2. It becomes AddNs of two inputs in a row, in the order in which its kernel adds, as in
+       `AddnScheduling`; each puts its result where the one before was. In the same order of
+       operations that never needs more memory, but for one buffer where there are more than 9
+       inputs, and an order can be found in which inputs are freed before the last one is made.
+
+    Unlike `AddnScheduling` it looks at no simulation of devices: what lives when is up to what
+    comes after it, an order or a plan.
+
+    Refused, with a reason in the report: a sum that is fed or has to stay as it is called; one
+    whose order of addition depends on timing, or whose splitting could change that of another; one
+    that reads v1 reference variables which may be updated before it is complete; variants; a name
+    that is taken.
+    """
+
+    name: ClassVar[str] = "running-sums"
+    touches: ClassVar[frozenset[Touches]] = frozenset(
+        {Touches.NODES, Touches.DATA_EDGES, Touches.ATTRIBUTES, Touches.OPS}
+    )
+
+    smallest_part: int = 100
+    """Into how many parts the budget is divided: what a sum's inputs take is at least one."""
+
+    def __post_init__(self) -> None:
+        if self.smallest_part < 1:
+            raise OptionsError(f"{self.name}: smallest_part is {self.smallest_part}, less than 1")
+
+    def run(self, rewriter: Rewriter, context: Context) -> None:
+        """Look at every large sum, then split those that can be."""
+        least_bytes = context.budget_bytes // self.smallest_part
+        found = [node for node in rewriter.graph if _is_large(node, context, least_bytes)]
+        if not found:
+            return
+        checks = _Checks(rewriter, context)
+        plans: list[tuple[Node, tuple[Tensor, ...]]] = []
+        for node in found:
+            terms = checks.find_terms(node)
+            if isinstance(terms, str):
+                rewriter.decline(node, terms)
+            else:
+                plans.append((node, terms))
+        for node, terms in plans:
+            _split(rewriter, context, node, terms)
+
+
+class _Checks:
+    def __init__(self, rewriter: Rewriter, context: Context) -> None:
+        self._graph = rewriter.graph
+        self._context = context
+        self._numbering = Numbering.of(rewriter.graph)
+
+    def find_terms(self, node: Node) -> tuple[Tensor, ...] | str:
+        """What to add in which order, or why not."""
+        if node.name in self._context.fed:
+            return "it is fed, so nothing is added"
+        if node.name in self._context.kept:
+            return "it has to stay as it is"
+        terms = find_terms(self._graph, self._numbering, node, self._context.fetched)
+        if isinstance(terms, str):
+            return terms
+        # All writers may run: there is no simulation that says which do.
+        missed = find_missed_update(self._graph, self._numbering, lambda _: True, node)
+        return terms if missed is None else missed
+
+
+def _is_large(node: Node, context: Context, least_bytes: int) -> bool:
+    if node.op not in SUMS or len(node.inputs) < FEWEST_INPUTS:
+        return False
+    sizes = (context.properties.size_bytes(tensor.name) for tensor in dict.fromkeys(node.inputs))
+    return sum(size or 0 for size in sizes) >= least_bytes
+
+
+def _split(rewriter: Rewriter, context: Context, node: Node, terms: tuple[Tensor, ...]) -> None:
+    known = context.properties.outputs(node.name)
+    reason = f"{len(terms)} inputs added one by one, so that they can be freed as they are added"
+    with rewriter.edit(reason, holds=[node.output()]):
+        added = add_running_sums(rewriter, node, terms)
+    for new in added:
+        context.properties.add(new.name, known)
