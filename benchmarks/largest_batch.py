@@ -1,10 +1,11 @@
 """Finds the largest batch that trains within a limit of TensorFlow's allocator.
 
-For each batch the step is built, rewritten, and run for two steps in a fresh process with the
+For each batch the step is built, rewritten, and run for a few steps in a fresh process with the
 limit; of doubled batches the last that ran, then halves of what is between it and the first that
 did not. Side by side: the step unchanged, TensorFlow's own memory optimizer, memopt's order alone,
-and memopt with a budget below the limit (TensorFlow hands out memory in chunks that are larger than
-what was asked for). Prints a table, and writes JSON if asked:
+the rule of about sqrt(n) checkpoints in that order, and memopt with a budget below the limit
+(TensorFlow hands out memory in chunks that are larger than what was asked for). In brackets the
+time of a step at that batch, for each example. Prints a table, and writes JSON if asked:
 
     python benchmarks/largest_batch.py [--json FILE] [--models NAME=LIMIT ...]
 """
@@ -16,7 +17,8 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
@@ -46,6 +48,7 @@ LIMITS = {"bert": "100MB", "resnet50": "460MB", "mlp": "100MB"}
 FEWEST = {"bert": 2, "resnet50": 2, "mlp": 256}
 FINEST = {"bert": 2, "resnet50": 4, "mlp": 256}
 """The step between batches that are told apart."""
+TIMED_STEPS = 5
 SHARES = (0.95, 0.9, 0.85)
 """Budgets as shares of the limit, tried one after the other."""
 
@@ -62,7 +65,7 @@ def main() -> None:
         limit_bytes = parse_bytes(limit or LIMITS[model])
         row: dict[str, Any] = {"step": model, "limit_bytes": limit_bytes}
         for name, rewrites in REWRITES.items():
-            row[name] = largest_batch(model, limit_bytes, rewrites)
+            row[name] = largest_batch(model, limit_bytes, rewrites)._asdict()
             print(f"{model}, {name}: {row[name]}", file=sys.stderr)
         rows.append(row)
     show(rows)
@@ -71,32 +74,45 @@ def main() -> None:
         Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
 
 
+class Largest(NamedTuple):
+    """The largest batch that runs in one way.
+
+    Attributes:
+        batch: How many examples; 0 if none runs.
+        example_ns: What a step takes for each of them.
+    """
+
+    batch: int
+    example_ns: float
+
+
 def largest_batch(
     model: str, limit_bytes: int, rewrites: Callable[[GrapplerItem, int], list[GraphDef]]
-) -> int:
-    """The largest batch that runs; 0 if none does."""
-    fits, batch = 0, FEWEST[model]
-    while runs(model, batch, limit_bytes, rewrites):
-        fits, batch = batch, 2 * batch
+) -> Largest:
+    """The largest batch that runs."""
+    best = Largest(0, 0.0)
+    batch = FEWEST[model]
+    while step_ns := run(model, batch, limit_bytes, rewrites):
+        best, batch = Largest(batch, step_ns / batch), 2 * batch
     fails, finest = batch, FINEST.get(model, 1)
-    while fails - fits > finest:
-        batch = (fits + fails) // 2 // finest * finest
-        if batch in (fits, fails):
+    while fails - best.batch > finest:
+        batch = (best.batch + fails) // 2 // finest * finest
+        if batch in (best.batch, fails):
             break
-        if runs(model, batch, limit_bytes, rewrites):
-            fits = batch
+        if step_ns := run(model, batch, limit_bytes, rewrites):
+            best = Largest(batch, step_ns / batch)
         else:
             fails = batch
-    return fits
+    return best
 
 
-def runs(
+def run(
     model: str,
     batch: int,
     limit_bytes: int,
     rewrites: Callable[[GrapplerItem, int], list[GraphDef]],
-) -> bool:
-    """Whether a step of that batch, rewritten in one of the ways, runs twice within the limit."""
+) -> float:
+    """What a step of that batch takes, rewritten in one of the ways; 0 if it is over the limit."""
     step = MODELS[model](batch=batch)
     program = as_program(step.function, step.inputs)
     for graph_def in rewrites(program.item, limit_bytes):
@@ -104,10 +120,10 @@ def runs(
         try:
             with step_process(rewritten, Settings(memory_limit_bytes=limit_bytes)) as process:
                 process.run(2)
+                return median(process.time(TIMED_STEPS))
         except OutOfMemoryError:
             continue
-        return True
-    return False
+    return 0.0
 
 
 def unchanged(item: GrapplerItem, limit_bytes: int) -> list[GraphDef]:
@@ -129,6 +145,16 @@ def ordered(item: GrapplerItem, limit_bytes: int) -> list[GraphDef]:
     return [memopt.optimize(item, level="ordered").graph_def]
 
 
+def checkpointed(item: GrapplerItem, limit_bytes: int) -> list[GraphDef]:
+    """The rule of about sqrt(n) segments, in memopt's order."""
+    del limit_bytes
+    options: dict[str, Any] = {"algorithm": "sqrt", "budget": 1}
+    try:
+        return [memopt.optimize(item, **options).graph_def]
+    except BudgetError as error:
+        return [memopt.optimize(item, **options | {"budget": error.lowest_bytes}).graph_def]
+
+
 def budgeted(item: GrapplerItem, limit_bytes: int) -> list[GraphDef]:
     """Budgets somewhat below the limit, those that can be kept."""
     found = []
@@ -144,6 +170,7 @@ REWRITES = {
     "unchanged": unchanged,
     "native": native,
     "ordered": ordered,
+    "sqrt(n)": checkpointed,
     "budget": budgeted,
 }
 
@@ -154,8 +181,11 @@ def show(rows: list[dict[str, Any]]) -> None:
     for column in ("step", "limit", *REWRITES, "gain"):
         table.add_column(column, justify="right")
     for row in rows:
-        gain = row["budget"] / row["unchanged"] if row["unchanged"] else 0.0
-        batches = [str(row[name]) for name in REWRITES]
+        before, after = row["unchanged"]["batch"], row["budget"]["batch"]
+        gain = after / before if before else 0.0
+        batches = [
+            f"{row[name]['batch']} ({row[name]['example_ns'] / 1e6:.3f} ms)" for name in REWRITES
+        ]
         table.add_row(row["step"], f"{row['limit_bytes'] / 1e6:.0f} MB", *batches, f"x{gain:.1f}")
     Console(width=110).print(table)
 
