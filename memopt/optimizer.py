@@ -35,6 +35,7 @@ from memopt.passes import (
 )
 from memopt.passes.ordering import step_of
 from memopt.passes.remat.body_limits import find_body_limits
+from memopt.passes.remat.scopes import parse_scopes
 from memopt.pipeline import Pipeline
 from memopt.result import OptimizationReport, OptimizationResult, RuntimeMemory
 
@@ -206,6 +207,8 @@ class MemoryOptimizer:
             }
             after = self._runtime_memory(parts[0])
             runtime = _compare(before, after, budget_bytes)
+            if runtime is not None:
+                _check_scopes(pipeline, runtime)
             graph_def = to_graph_def(graph)
         return OptimizationResult(
             graph_def=graph_def,
@@ -348,6 +351,25 @@ def _compare(
         budget_bytes,
         after.peak_bytes,
     )
+
+
+def _check_scopes(pipeline: Pipeline, runtime: RuntimeMemory) -> None:
+    """Check the budgets of scopes on the step as it is going to run.
+
+    Raises:
+        BudgetError: One is not kept.
+    """
+    after = runtime.after
+    planners = (one for one in pipeline.once if isinstance(one, Rematerialization))
+    for scope in (scope for one in planners for scope in parse_scopes(one.scopes)):
+        peak_bytes = scope.peak_bytes(after.buffer_graph, after.sequence)
+        if peak_bytes > scope.limit_bytes:
+            raise BudgetError(
+                f"the budget of {scope.limit_bytes} bytes of the scope {scope.pattern!r} cannot be "
+                f"kept: the lowest peak of its own that was found is {peak_bytes} bytes",
+                scope.limit_bytes,
+                peak_bytes,
+            )
 
 
 def _largest_there(after: MemoryTimeline) -> str:

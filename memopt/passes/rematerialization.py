@@ -5,7 +5,7 @@ XLA's `HloRematerialization` (tensorflow/compiler/xla/service/hlo_rematerializat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from memopt.costs.buffer_graph import simulate
@@ -29,6 +29,7 @@ from memopt.passes.remat.applying import apply_copies
 from memopt.passes.remat.eligibility import can_run_twice, network_of
 from memopt.passes.remat.hints import KEEP, RECOMPUTE, SWAP, Hints, preferred
 from memopt.passes.remat.remaining import find_remaining
+from memopt.passes.remat.scopes import parse_scopes
 from memopt.passes.remat.storing.compression import NO_TILE, Compressor, Tile, pad_buffers
 from memopt.passes.remat.storing.offloading import Offloader
 from memopt.passes.remat.storing.storable import find_forms
@@ -40,15 +41,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline
-    from memopt.graph.graph import Graph, Node
+    from memopt.graph.graph import Node
     from memopt.graph.rewriter import Decision, Rewriter
     from memopt.passes.remat.algorithms import Plan
     from memopt.passes.remat.network import Network
+    from memopt.passes.remat.scopes import ScopeBudget
     from memopt.passes.remat.storing.forms import Form
     from memopt.passes.remat.walk import Rematerialized
     from memopt.sequencing.enforcement import Chain
 
 _MEBIBYTE = 1 << 20
+_SCOPE_ROUNDS = 3
+"""How often the budgets of scopes and of the step are planned one after the other."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,9 @@ class Rematerialization(Pass):
        that nobody reads any more are taken out.
     3. The sequence with the copies, `Recomputed/<name>`, is simulated; see `make_plan` for what is
        tried where it needs more than the limit, and for other algorithms than the walk.
-    4. The order is enforced by control edges, as in `Ordering`.
+    4. Where scopes have budgets of their own, each is planned first, as if nothing else took
+       memory.
+    5. The order is enforced by control edges, as in `Ordering`.
 
     Computed again is only what gives the same bits and leaves nothing behind (see
     `can_run_twice`), is neither fed, fetched nor kept, and stands outside of v1 control flow. What
@@ -107,6 +113,9 @@ class Rematerialization(Pass):
     swap: str = ""
     """Names of operations whose results are taken to the host before any other, if `offload` says
     how, and never computed again."""
+    scopes: str = ""
+    """Budgets of scopes, "encoder/*:100MiB;decoder/*:1GiB": what results of operations of such
+    names may take together at any moment."""
 
     def __post_init__(self) -> None:
         for option, known in (("scheduler", SEQUENCERS), ("algorithm", (*ALGORITHMS, BEST))):
@@ -118,79 +127,135 @@ class Rematerialization(Pass):
             given = getattr(self, option)
             if given < least:
                 raise OptionsError(f"{self.name}: {option} is {given}, less than {least}")
-        if (self._compressor() is None) == (self.algorithm in COMPRESSING):
+        if (self.compressor() is None) == (self.algorithm in COMPRESSING):
             names = " and ".join(COMPRESSING)
             raise OptionsError(
                 f"{self.name}: the algorithms {names} take a tile or a type (compress_to), no other"
             )
         if self.offload and self.algorithm in (PATH, SEGMENTS, SQRT):
             raise OptionsError(f"{self.name}: the algorithm {self.algorithm} cannot offload")
-        self._offloader()
+        self.offloader()
+        parse_scopes(self.scopes)
 
     def run(self, rewriter: Rewriter, context: Context) -> None:
         """Plan, make the copies in one edit, and enforce the order with one for each chain."""
-        graph = rewriter.graph
-        order = Ordering(sequencer=self.scheduler).order(graph, context)
+        order = Ordering(sequencer=self.scheduler).order(rewriter.graph, context)
         if order is None or not order.sequence:
             return
-        taken = _decline_taken_names(rewriter)
         hints = Hints(self.keep, self.recompute, self.swap)
-        buffers = self._padded(order.buffer_graph, context)
-        network = network_of(graph, buffers, order.sequence, context, declined=taken, hints=hints)
-        limits = self._limits(rewriter, network, context, hints)
+        keeping = _Keeping(self, rewriter, context, hints)
+        network = keeping.network(keeping.padded(order.buffer_graph), order.sequence)
+        limits = keeping.limits(network)
         _decline_hints(rewriter, network, limits, hints, self.offload)
-        plan = make_plan(self.algorithm, network, limits)
-        nodes = [buffers.nodes[number] for number in order.sequence]
-        if plan.done is not None:
-            decisions = _explain(plan.done, limits)
-            with rewriter.edit(_reason(network, plan, limits), decisions=decisions):
-                nodes = apply_copies(rewriter, plan.done, context)
-        final = self._settle(graph, nodes, context)
+        edits_before = len(rewriter.edits)
+        final = keeping.keep_all(network, parse_scopes(self.scopes))
+        is_changed = len(rewriter.edits) > edits_before
         _enforce(rewriter, final, context)
         if final.peak_bytes > limits.limit_bytes:
             node = final.buffer_graph.nodes[final.sequence[final.peak_position]]
             rewriter.decline(node, _warning(network, final, limits))
-        elif plan.done is None:
+        elif not is_changed:
             return
         for node, size_bytes, why in find_remaining(final, network, hints, limits.limit_bytes):
             rewriter.decline(node, f"{_printed(size_bytes)} in use at the peak: {why}")
 
-    def _compressor(self) -> Compressor | None:
+    def compressor(self) -> Compressor | None:
+        """What keeps results in smaller forms, if that is asked for."""
         if not self.tile and not self.compress_to:
             return None
         return Compressor(Tile.parse(self.tile) if self.tile else NO_TILE, self.compress_to)
 
-    def _offloader(self) -> Offloader | None:
+    def offloader(self) -> Offloader | None:
+        """What takes results to the host, if that is asked for."""
         return Offloader(self.offload) if self.offload else None
 
-    def _padded(self, buffer_graph: BufferGraph, context: Context) -> BufferGraph:
-        """The buffers as a device has them that pads, if that is asked for."""
-        compressor = self._compressor()
-        tile = NO_TILE if compressor is None else compressor.tile
-        return pad_buffers(buffer_graph, context.properties, tile)
 
-    def _limits(
-        self, rewriter: Rewriter, network: Network, context: Context, hints: Hints
-    ) -> Limits:
-        compressor, offloader = self._compressor(), self._offloader()
-        forms: dict[int, list[Form]] = {}
-        if compressor is not None or offloader is not None:
-            forms = find_forms(
-                rewriter, network, context, compressor=compressor, offloader=offloader
-            )
-        return Limits(
-            self.memory_limit or context.budget_bytes,
-            smallest_bytes=self.small_node_limit * _MEBIBYTE,
-            largest_block=self.largest_block,
-            forms=_hinted(forms, network, hints),
+class _Keeping:
+    """Brings a graph within limits, one after the other."""
+
+    def __init__(
+        self, options: Rematerialization, rewriter: Rewriter, context: Context, hints: Hints
+    ) -> None:
+        self._options = options
+        self._rewriter = rewriter
+        self._context = context
+        self._hints = hints
+        self._compressor = options.compressor()
+        self._taken = _decline_taken_names(rewriter)
+
+    def network(self, buffer_graph: BufferGraph, sequence: Sequence[int]) -> Network:
+        """The graph as it is now, in a sequence."""
+        return network_of(
+            self._rewriter.graph,
+            buffer_graph,
+            sequence,
+            self._context,
+            declined=self._taken,
+            hints=self._hints,
         )
 
-    def _settle(self, graph: Graph, nodes: Sequence[Node], context: Context) -> MemoryTimeline:
+    def limits(self, network: Network) -> Limits:
+        """What all of the step has to keep to."""
+        options, offloader = self._options, self._options.offloader()
+        forms: dict[int, list[Form]] = {}
+        if self._compressor is not None or offloader is not None:
+            forms = find_forms(
+                self._rewriter,
+                network,
+                self._context,
+                compressor=self._compressor,
+                offloader=offloader,
+            )
+        return Limits(
+            options.memory_limit or self._context.budget_bytes,
+            smallest_bytes=options.small_node_limit * _MEBIBYTE,
+            largest_block=options.largest_block,
+            forms=_hinted(forms, network, self._hints),
+        )
+
+    def keep_all(self, network: Network, scopes: Sequence[ScopeBudget]) -> MemoryTimeline:
+        """Keep the budgets of scopes and that of the step, as far as that can be.
+
+        What one plan changes can break what another one kept: then they are made again.
+        """
+        for _ in range(_SCOPE_ROUNDS):
+            for scope in scopes:
+                if not scope.is_kept(network.buffer_graph, network.sequence):
+                    kept = self._keep_scope(network, scope)
+                    network = self.network(kept.buffer_graph, kept.sequence)
+            final = self._keep(network, self.limits(network))
+            if all(scope.is_kept(final.buffer_graph, final.sequence) for scope in scopes):
+                break
+            network = self.network(final.buffer_graph, final.sequence)
+        return final
+
+    def _keep_scope(self, network: Network, scope: ScopeBudget) -> MemoryTimeline:
+        narrowed = replace(network, buffer_graph=scope.buffers(network.buffer_graph))
+        limits = replace(self.limits(network), limit_bytes=scope.limit_bytes)
+        return self._keep(narrowed, limits, f"in the scope {scope.pattern!r}, ")
+
+    def _keep(self, network: Network, limits: Limits, where: str = "") -> MemoryTimeline:
+        """Make the copies of a plan, in one edit; returns the memory of the step with them."""
+        plan = make_plan(self._options.algorithm, network, limits)
+        nodes = [network.buffer_graph.nodes[number] for number in network.sequence]
+        if plan.done is not None:
+            decisions = _explain(plan.done, limits)
+            with self._rewriter.edit(where + _reason(network, plan, limits), decisions=decisions):
+                nodes = apply_copies(self._rewriter, plan.done, self._context)
+        return self._settle(nodes)
+
+    def padded(self, buffer_graph: BufferGraph) -> BufferGraph:
+        """The buffers as a device has them that pads, if that is asked for."""
+        tile = NO_TILE if self._compressor is None else self._compressor.tile
+        return pad_buffers(buffer_graph, self._context.properties, tile)
+
+    def _settle(self, nodes: Sequence[Node]) -> MemoryTimeline:
         """The sequence on the graph as it is now, simulated, oneDNN's pairs side by side."""
-        step = step_of(graph, context)
+        graph = self._rewriter.graph
+        step = step_of(graph, self._context)
         numbering = Numbering.of(graph)
         sequence = step.settle([numbering.place(node) for node in nodes])
-        return simulate(self._padded(step.buffer_graph, context), sequence)
+        return simulate(self.padded(step.buffer_graph), sequence)
 
 
 def _hinted(

@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 _LATER_COPY = re.compile(r"/[0-9]+$")
 
 
+def original_names(name: str) -> tuple[str, ...]:
+    """What a node may be called of which another is a copy: its own name if it is none."""
+    original = name.removeprefix(COPY_PREFIX)
+    return name, original, _LATER_COPY.sub("", original)
+
+
 def find_original(name: str, known: Container[str]) -> str | None:
     """The name, among those that are known, of what a node is or of what it is a copy of."""
-    original = name.removeprefix(COPY_PREFIX)
-    found = (name, original, _LATER_COPY.sub("", original))
-    return next((one for one in found if one in known), None)
+    return next((one for one in original_names(name) if one in known), None)
 
 
 def apply_copies(rewriter: Rewriter, done: Rematerialized, context: Context) -> list[Node]:
