@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from memopt.sequencing.enforcement import Chain
 
 _MEBIBYTE = 1 << 20
+_ATTEMPTS = 3
+"""How often a plan is made within less than the limit, since it came to more than was planned."""
 _SCOPE_ROUNDS = 3
 """How often the budgets of scopes and of the step are planned one after the other."""
 
@@ -232,13 +234,35 @@ class _Keeping:
     def _keep_scope(self, network: Network, scope: ScopeBudget) -> MemoryTimeline:
         narrowed = replace(network, buffer_graph=scope.buffers(network.buffer_graph))
         limits = replace(self.limits(network), limit_bytes=scope.limit_bytes)
-        return self._keep(narrowed, limits, f"in the scope {scope.pattern!r}, ")
+        return self._keep(narrowed, limits, scope)
 
-    def _keep(self, network: Network, limits: Limits, where: str = "") -> MemoryTimeline:
-        """Make the copies of a plan, in one edit; returns the memory of the step with them."""
-        plan = make_plan(self._options.algorithm, network, limits)
+    def _keep(
+        self, network: Network, limits: Limits, scope: ScopeBudget | None = None
+    ) -> MemoryTimeline:
+        """Make the copies of a plan, in one edit; returns the memory of the step with them.
+
+        What has to stand side by side for oneDNN can take more than was planned. Then there is
+        another plan, with as much less.
+        """
+        before = self._rewriter.checkpoint()
+        asked = limits
+        for _ in range(_ATTEMPTS):
+            plan = make_plan(self._options.algorithm, network, asked)
+            final = self._apply(network, plan, limits, scope)
+            excess_bytes = _peak_bytes(final, scope) - limits.limit_bytes
+            if excess_bytes <= 0 or plan.peak_bytes > asked.limit_bytes:
+                return final
+            self._rewriter.revert(before)
+            asked = replace(asked, limit_bytes=max(0, asked.limit_bytes - excess_bytes))
+        plan = make_plan(self._options.algorithm, network, replace(limits, limit_bytes=0))
+        return self._apply(network, plan, limits, scope)
+
+    def _apply(
+        self, network: Network, plan: Plan, limits: Limits, scope: ScopeBudget | None
+    ) -> MemoryTimeline:
         nodes = [network.buffer_graph.nodes[number] for number in network.sequence]
         if plan.done is not None:
+            where = "" if scope is None else f"in the scope {scope.pattern!r}, "
             decisions = _explain(plan.done, limits)
             with self._rewriter.edit(where + _reason(network, plan, limits), decisions=decisions):
                 nodes = apply_copies(self._rewriter, plan.done, self._context)
@@ -256,6 +280,12 @@ class _Keeping:
         numbering = Numbering.of(graph)
         sequence = step.settle([numbering.place(node) for node in nodes])
         return simulate(self.padded(step.buffer_graph), sequence)
+
+
+def _peak_bytes(timeline: MemoryTimeline, scope: ScopeBudget | None) -> int:
+    if scope is None:
+        return timeline.peak_bytes
+    return scope.peak_bytes(timeline.buffer_graph, timeline.sequence)
 
 
 def _hinted(

@@ -5,12 +5,17 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from support.remat_networks import network_of, random_network
 from support.rematerialized import assert_computes_the_same
 from support.small_buffers import Step, small_graph
 
 from memopt.costs.buffer_graph import simulate
+from memopt.costs.properties import Properties
+from memopt.graph.graphdef import from_graph_def
+from memopt.passes.base import Context
+from memopt.passes.ordering import Ordering
 from memopt.passes.remat.algorithms import (
     BEST,
     PATH,
@@ -20,13 +25,20 @@ from memopt.passes.remat.algorithms import (
     Limits,
     make_plan,
 )
+from memopt.passes.remat.eligibility import network_of as eligible_network
 from memopt.passes.remat.planned.decisions import explain
 from memopt.passes.remat.planned.planning import rematerialize_planned
+from memopt.passes.remat.planned.realization import realize
 from memopt.passes.remat.planned.reduction import Reduction
 from memopt.passes.remat.storing.forms import Form
 from memopt.planning.checker import judge
+from memopt.planning.starts import unchanged
+from memopt.sequencing.fusions import find_fused_pairs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memopt.item import GrapplerItem
     from memopt.passes.remat.network import Network
     from memopt.passes.remat.walk import Rematerialized
 
@@ -189,3 +201,29 @@ def test_a_decision_is_explained_by_what_would_be_without_it() -> None:
         f"computed again, 8 bytes in about 0.0 us; kept instead, the peak would be "
         f"{network.peak_bytes} bytes"
     )
+
+
+def test_what_onednn_may_fuse_is_planned_side_by_side(
+    tiny_item: Callable[[str], GrapplerItem],
+) -> None:
+    """The gradient of a bias reads what the gradient of its filter reads, right after it."""
+    item = tiny_item("resnet50")
+    graph = from_graph_def(item.graph_def)
+    fetched = frozenset(name.partition(":")[0] for name in item.fetch)
+    fed = frozenset(name.partition(":")[0] for name in item.feed)
+    context = Context(Properties.of(item), fed=fed, fetched=fetched)
+    order = Ordering().order(graph, context)
+    assert order is not None
+    network = eligible_network(graph, order.buffer_graph, order.sequence, context)
+    reduction = Reduction.of(network, {})
+    nodes = network.buffer_graph.nodes
+    pairs = {
+        first: second
+        for first, second in find_fused_pairs(nodes).items()
+        if nodes[second].op == "BiasAddGrad" and first in order.sequence
+    }
+    assert len(pairs) > 50
+    assert all(reduction.operation[second] < 0 for second in pairs.values())
+    done = realize(reduction, unchanged(np.array(reduction.cost_graph.order)), {})
+    place = {node: position for position, node in enumerate(done.sequence)}
+    assert all(place[second] == place[first] + 1 for first, second in pairs.items())

@@ -12,6 +12,7 @@ from memopt.passes.remat.dead_code import find_dead
 from memopt.passes.remat.instructions import Instructions
 from memopt.passes.remat.planned.reduction import cheapest_on_host
 from memopt.passes.remat.walk import Rematerialized
+from memopt.sequencing.fusions import find_fused_pairs, keep_adjacent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,7 +64,10 @@ def _repeats(
 
 
 def _full_sequence(reduction: Reduction, position: Sequence[int]) -> list[int]:
-    """All nodes that run, the folded ones with those that they are needed by."""
+    """All nodes that run, the folded ones with those that they are needed by.
+
+    What oneDNN may fuse stands side by side, as in the graph that comes out.
+    """
     network = reduction.network
     precedence = network.precedence
     never = max(position, default=0) + 1
@@ -76,7 +80,11 @@ def _full_sequence(reduction: Reduction, position: Sequence[int]) -> list[int]:
         if keys[node] == never:
             producers = (keys[producer] for producer in precedence.producers[node])
             keys[node] = max(producers, default=0)
-    return precedence.sorted_by(keys)
+    pairs = find_fused_pairs(network.buffer_graph.nodes)
+    for first, second in pairs.items():
+        if reduction.operation[second] < 0 <= reduction.operation[first]:
+            keys[second] = keys[first]
+    return keep_adjacent(precedence, precedence.sorted_by(keys), pairs)[0]
 
 
 class _Realizing:

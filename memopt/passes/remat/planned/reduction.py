@@ -12,6 +12,7 @@ from memopt.passes.remat.network import find_views
 from memopt.planning.cost_graph import CostGraph, Operation
 from memopt.planning.problem import COPIES
 from memopt.planning.starts import Steps
+from memopt.sequencing.fusions import find_fused_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -99,6 +100,7 @@ class _Reducing:
         self._is_pinned = find_views(network).pinned
         self._runs = frozenset(network.sequence)
         self._is_large = self._find_large()
+        self._partner = {second: first for first, second in find_fused_pairs(graph.nodes).items()}
         self._has_users = [False] * len(graph.nodes)
         for node in network.sequence:
             for source in network.inputs[node]:
@@ -124,7 +126,8 @@ class _Reducing:
         for node in network.sequence:
             behind = self._find_behind(network.precedence.producers[node])
             if node not in kept and not (node in leads_on and len(behind) > _WIDEST):
-                self._behind[node] = behind
+                partner = self._operation[self._partner[node]] if node in self._partner else -1
+                self._behind[node] = behind if partner < 0 else (*behind, partner)
                 continue
             self._operation[node] = len(self._nodes)
             for output, buffer in enumerate(self._outputs(node)):
@@ -194,9 +197,16 @@ class _Reducing:
         return [buffer for buffer in self._graph.made[node] if self._is_large[buffer]]
 
     def _reads_for_itself(self, node: int) -> bool:
-        """Whether a node is the end of something large, and does not hand it on."""
+        """Whether a node is the end of something large, and does not hand it on.
+
+        What stands beside a node that reads the same is not.
+        """
         is_view = not self._graph.made[node] and self._has_users[node]
-        return not is_view and bool(self._reads(node))
+        reads = self._reads(node)
+        if is_view or not reads:
+            return False
+        partner = self._partner.get(node, -1)
+        return partner not in self._runs or not set(reads) <= set(self._reads(partner))
 
     def _reads(self, node: int) -> list[int]:
         """The large buffers that a node reads and that could be gone otherwise."""
