@@ -22,8 +22,8 @@ os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 
-LARGEST = ("densenet121", "mobilenetv2")
-"""Two minutes of every ten, for little that ResNet50 does not show."""
+LARGEST = ("densenet121", "mobilenetv2", "gpt")
+"""Some minutes of every ten, for little that ResNet50 and bert do not show."""
 
 
 @pytest.hookimpl(tryfirst=True)

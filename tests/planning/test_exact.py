@@ -17,6 +17,7 @@ from memopt.planning.exact import apart
 CASES = Path(__file__).parent / "exact_cases.py"
 
 
+@pytest.mark.slow
 def test_the_cases_hold() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", CASES],
