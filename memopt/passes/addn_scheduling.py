@@ -27,10 +27,15 @@ from memopt.passes.sums.accumulators import (
 )
 from memopt.passes.sums.addition_order import find_addition_order
 from memopt.passes.sums.early_reads import find_missed_update
-from memopt.passes.sums.running import FEWEST_INPUTS, SUMS, find_terms
+from memopt.passes.sums.running import (
+    find_fixed_use,
+    find_taken_name,
+    find_terms,
+    is_divisible,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from memopt.costs.simulated_memory import SimulatedMemory
     from memopt.graph.graph import Graph, Node, Tensor
@@ -183,10 +188,9 @@ class _Checks:
 
     def plan(self, node: Node) -> _Plan | str:
         """How to rewrite a sum, or why not."""
-        if node.name in self._context.fed:
-            return "it is fed, so nothing is added"
-        if node.name in self._context.kept:
-            return "it has to stay as it is"
+        fixed = find_fixed_use(node, self._context)
+        if fixed is not None:
+            return fixed
         plan = self._sums_plan(node) if self._options.running_sums else self._variable_plan(node)
         if isinstance(plan, str):
             return plan
@@ -230,7 +234,7 @@ class _Checks:
         dtype = node.attributes["T"].type
         if dtype not in _GRAPPLER_TYPES and not self._has_kernels(node, dtype):
             return "its type is none that Grappler accumulates"
-        return ENDS_ITERATIONS if names[0] in self._graph else self._taken(names)
+        return ENDS_ITERATIONS if names[0] in self._graph else find_taken_name(self._graph, names)
 
     def _known_shape(self, node: Node) -> tuple[int, ...] | None:
         properties = self._context.properties
@@ -245,12 +249,6 @@ class _Checks:
             return False
         device = self._simulated.cluster[self._placer.place(node.device)]
         return has_kernels(_VARIABLE_OPS, dtype, device.type)
-
-    def _taken(self, names: Iterable[str]) -> str | None:
-        for name in names:
-            if name in self._graph:
-                return f"the name {name!r} is taken"
-        return None
 
     def _released(self, node: Node) -> tuple[Tensor, ...]:
         """The inputs whose other readers have all run before the sum, but for the last input."""
@@ -288,6 +286,5 @@ def _sums_of(producer: Node, port: int) -> Iterator[Node]:
         if tensor.port != port:
             continue
         for user, _ in tensor.uses:
-            is_large_sum = user.op in SUMS and len(user.inputs) >= FEWEST_INPUTS
-            if is_large_sum and user.device == producer.device:
+            if is_divisible(user) and user.device == producer.device:
                 yield user

@@ -19,6 +19,7 @@ from memopt.passes.remat.algorithms import (
     ALGORITHMS,
     BEST,
     COMPRESSING,
+    OUT_OF_REACH,
     PATH,
     SEGMENTS,
     SQRT,
@@ -150,7 +151,7 @@ class Rematerialization(Pass):
         limits = keeping.limits(network)
         _decline_hints(rewriter, network, limits, hints, self.offload)
         edits_before = len(rewriter.edits)
-        final = keeping.keep_all(network, parse_scopes(self.scopes))
+        final = keeping.keep_all(network, limits, parse_scopes(self.scopes))
         is_changed = len(rewriter.edits) > edits_before
         _enforce(rewriter, final, context)
         if final.peak_bytes > limits.limit_bytes:
@@ -215,7 +216,9 @@ class _Keeping:
             forms=_hinted(forms, network, self._hints),
         )
 
-    def keep_all(self, network: Network, scopes: Sequence[ScopeBudget]) -> MemoryTimeline:
+    def keep_all(
+        self, network: Network, limits: Limits, scopes: Sequence[ScopeBudget]
+    ) -> MemoryTimeline:
         """Keep the budgets of scopes and that of the step, as far as that can be.
 
         What one plan changes can break what another one kept: then they are made again.
@@ -223,18 +226,21 @@ class _Keeping:
         for _ in range(_SCOPE_ROUNDS):
             for scope in scopes:
                 if not scope.is_kept(network.buffer_graph, network.sequence):
-                    kept = self._keep_scope(network, scope)
-                    network = self.network(kept.buffer_graph, kept.sequence)
-            final = self._keep(network, self.limits(network))
+                    network, limits = self._look_again(self._keep_scope(network, limits, scope))
+            final = self._keep(network, limits)
             if all(scope.is_kept(final.buffer_graph, final.sequence) for scope in scopes):
                 break
-            network = self.network(final.buffer_graph, final.sequence)
+            network, limits = self._look_again(final)
         return final
 
-    def _keep_scope(self, network: Network, scope: ScopeBudget) -> MemoryTimeline:
+    def _look_again(self, timeline: MemoryTimeline) -> tuple[Network, Limits]:
+        """The graph after a plan, and what it still has to keep to."""
+        network = self.network(timeline.buffer_graph, timeline.sequence)
+        return network, self.limits(network)
+
+    def _keep_scope(self, network: Network, limits: Limits, scope: ScopeBudget) -> MemoryTimeline:
         narrowed = replace(network, buffer_graph=scope.buffers(network.buffer_graph))
-        limits = replace(self.limits(network), limit_bytes=scope.limit_bytes)
-        return self._keep(narrowed, limits, scope)
+        return self._keep(narrowed, replace(limits, limit_bytes=scope.limit_bytes), scope)
 
     def _keep(
         self, network: Network, limits: Limits, scope: ScopeBudget | None = None
@@ -253,8 +259,10 @@ class _Keeping:
             if excess_bytes <= 0 or plan.peak_bytes > asked.limit_bytes:
                 return final
             self._rewriter.revert(before)
-            asked = replace(asked, limit_bytes=max(0, asked.limit_bytes - excess_bytes))
-        plan = make_plan(self._options.algorithm, network, replace(limits, limit_bytes=0))
+            asked = replace(asked, limit_bytes=max(OUT_OF_REACH, asked.limit_bytes - excess_bytes))
+        plan = make_plan(
+            self._options.algorithm, network, replace(limits, limit_bytes=OUT_OF_REACH)
+        )
         return self._apply(network, plan, limits, scope)
 
     def _apply(

@@ -11,10 +11,10 @@ from memopt.graph.traversal import Numbering
 from memopt.passes.base import Context, Pass
 from memopt.passes.sums.accumulators import add_running_sums
 from memopt.passes.sums.early_reads import find_missed_update
-from memopt.passes.sums.running import FEWEST_INPUTS, SUMS, find_terms
+from memopt.passes.sums.running import find_fixed_use, find_terms, is_divisible
 
 if TYPE_CHECKING:
-    from memopt.graph.graph import Node, Tensor
+    from memopt.graph.graph import Graph, Node, Tensor
     from memopt.graph.rewriter import Rewriter
 
 
@@ -56,10 +56,10 @@ class RunningSums(Pass):
         found = [node for node in rewriter.graph if _is_large(node, context, least_bytes)]
         if not found:
             return
-        checks = _Checks(rewriter, context)
+        numbering = Numbering.of(rewriter.graph)
         plans: list[tuple[Node, tuple[Tensor, ...]]] = []
         for node in found:
-            terms = checks.find_terms(node)
+            terms = _find_terms(rewriter.graph, numbering, node, context)
             if isinstance(terms, str):
                 rewriter.decline(node, terms)
             else:
@@ -68,28 +68,22 @@ class RunningSums(Pass):
             _split(rewriter, context, node, terms)
 
 
-class _Checks:
-    def __init__(self, rewriter: Rewriter, context: Context) -> None:
-        self._graph = rewriter.graph
-        self._context = context
-        self._numbering = Numbering.of(rewriter.graph)
-
-    def find_terms(self, node: Node) -> tuple[Tensor, ...] | str:
-        """What to add in which order, or why not."""
-        if node.name in self._context.fed:
-            return "it is fed, so nothing is added"
-        if node.name in self._context.kept:
-            return "it has to stay as it is"
-        terms = find_terms(self._graph, self._numbering, node, self._context.fetched)
-        if isinstance(terms, str):
-            return terms
-        # All writers may run: there is no simulation that says which do.
-        missed = find_missed_update(self._graph, self._numbering, lambda _: True, node)
-        return terms if missed is None else missed
+def _find_terms(
+    graph: Graph, numbering: Numbering, node: Node, context: Context
+) -> tuple[Tensor, ...] | str:
+    """What to add in which order, or why not."""
+    fixed = find_fixed_use(node, context)
+    if fixed is not None:
+        return fixed
+    terms = find_terms(graph, numbering, node, context.fetched)
+    if isinstance(terms, str):
+        return terms
+    # All writers may run: there is no simulation that says which do.
+    return find_missed_update(graph, numbering, lambda _: True, node) or terms
 
 
 def _is_large(node: Node, context: Context, least_bytes: int) -> bool:
-    if node.op not in SUMS or len(node.inputs) < FEWEST_INPUTS:
+    if not is_divisible(node):
         return False
     sizes = (context.properties.size_bytes(tensor.name) for tensor in dict.fromkeys(node.inputs))
     return sum(size or 0 for size in sizes) >= least_bytes

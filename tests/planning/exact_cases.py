@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cost_graphs import least_cost, plain_graph, random_graph
+from support.cost_graphs import as_plain, least_cost, plain_graph, random_graph
 from support.exhaustive import least_cost_of
 from support.layered_graphs import layered_graph
 
@@ -127,13 +127,7 @@ def test_repetitions_are_limited_by_what_reads_them() -> None:
 @pytest.mark.parametrize("seed", range(25))
 def test_windows_never_make_a_plan_worse(seed: int) -> None:
     """Of sequences with needless repetitions, within what they need."""
-    graph = random_graph(seed)
-    problem = problem_of(graph)
-    operations, swapped = repeated(graph, seed)
-    before = judge(graph, operations, np.flatnonzero(swapped).tolist())
-    windows = Windows(problem, reads_of(problem), before.peak_bytes, seed=seed, steps=7)
-    improved = windows.improve(operations, swapped, windows=8)
-    after = judge(graph, improved[0], np.flatnonzero(improved[1]).tolist())
+    before, after = improved(seed)
     assert after.peak_bytes <= before.peak_bytes
     assert after.cost <= before.cost
 
@@ -142,14 +136,20 @@ def test_windows_save() -> None:
     """Together; one by one nothing may be left to save."""
     saved = 0
     for seed in range(12):
-        graph = random_graph(seed)
-        problem = problem_of(graph)
-        operations, swapped = repeated(graph, seed)
-        before = judge(graph, operations, np.flatnonzero(swapped).tolist())
-        windows = Windows(problem, reads_of(problem), before.peak_bytes, seed=seed, steps=7)
-        improved = windows.improve(operations, swapped, windows=8)
-        saved += before.cost - judge(graph, improved[0], np.flatnonzero(improved[1]).tolist()).cost
+        before, after = improved(seed)
+        saved += before.cost - after.cost
     assert saved > 50
+
+
+def improved(seed: int) -> tuple[Judgement, Judgement]:
+    """A graph's sequence with needless repetitions, and what windows make of it."""
+    graph = random_graph(seed)
+    problem = problem_of(graph)
+    operations, swapped = repeated(graph, seed)
+    before = judge(graph, operations, np.flatnonzero(swapped).tolist())
+    windows = Windows(problem, reads_of(problem), before.peak_bytes, seed=seed, steps=7)
+    found, found_swapped = windows.improve(operations, swapped, windows=8)
+    return before, judge(graph, found, np.flatnonzero(found_swapped).tolist())
 
 
 def repeated(graph: CostGraph, seed: int) -> tuple[list[int], list[int]]:
@@ -232,7 +232,7 @@ def test_a_sweep_can_be_exact() -> None:
 def test_the_command_plans_exactly(tmp_path: Path) -> None:
     source, target = tmp_path / "graph.json", tmp_path / "plan.json"
     graph = layered_graph(20, seed=2)
-    source.write_text(json.dumps(_plain(graph)), encoding="utf-8")
+    source.write_text(json.dumps(as_plain(graph)), encoding="utf-8")
     done = subprocess.run(
         [
             *(sys.executable, "-m", "memopt", "plan", str(source)),
@@ -247,14 +247,3 @@ def test_the_command_plans_exactly(tmp_path: Path) -> None:
     plan = json.loads(target.read_text(encoding="utf-8"))
     assert plan["cost"] == plan["lower_bound"]
     assert judge(graph, plan["sequence"], plan["swaps"]).peak_bytes <= plan["budget_bytes"]
-
-
-def _plain(graph: CostGraph) -> dict[str, object]:
-    return {
-        "nodes": [
-            {"id": op, "cost": each.cost, "size": each.output_bytes[0]}
-            for op, each in enumerate(graph.operations)
-        ],
-        "edges": [[s, op] for op, each in enumerate(graph.operations) for s, _ in each.inputs],
-        "order": graph.order.tolist(),
-    }

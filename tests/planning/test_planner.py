@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
-import numpy as np
 import pytest
-from support.cost_graphs import least_cost, plain_graph, random_graph
+from support.cost_graphs import as_plain, least_cost, plain_graph, random_graph
 from support.exhaustive import least_cost_of
 from support.layered_graphs import layered_graph
 
@@ -310,7 +309,7 @@ def test_the_checker_counts_by_hand() -> None:
 def test_the_command_plans(tmp_path: Path) -> None:
     source, target = tmp_path / "graph.json", tmp_path / "plan.json"
     graph = layered_graph(30, seed=1)
-    source.write_text(json.dumps(_plain(graph)), encoding="utf-8")
+    source.write_text(json.dumps(as_plain(graph)), encoding="utf-8")
     done = _command("plan", str(source), "--budget", "0.9", "-o", str(target))
     assert done.returncode == 0, done.stderr
     assert "peak" in done.stdout
@@ -339,7 +338,7 @@ def test_a_sweep_without_time_has_a_plan() -> None:
 
 def test_the_command_draws_the_curve(tmp_path: Path) -> None:
     source, plans, picture = (tmp_path / name for name in ("graph.json", "plans.json", "curve.svg"))
-    source.write_text(json.dumps(_plain(chain(6))), encoding="utf-8")
+    source.write_text(json.dumps(as_plain(chain(6))), encoding="utf-8")
     done = _command("plan", str(source), "--sweep", "-o", str(plans), "--svg", str(picture))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("%") >= 40
@@ -357,7 +356,7 @@ def test_the_command_is_used_one_way_or_the_other(options: list[str]) -> None:
 
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     source, target = tmp_path / "graph.json", tmp_path / "plan.json"
-    source.write_text(json.dumps(_plain(chain(4))), encoding="utf-8")
+    source.write_text(json.dumps(as_plain(chain(4))), encoding="utf-8")
     done = _command("plan", str(source), "--budget", "50", "-o", str(target))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1
@@ -369,14 +368,3 @@ def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "memopt", *arguments], capture_output=True, text=True, check=False
     )
-
-
-def _plain(graph: CostGraph) -> dict[str, Any]:
-    return {
-        "nodes": [
-            {"id": op, "cost": each.cost, "size": each.output_bytes[0]}
-            for op, each in enumerate(graph.operations)
-        ],
-        "edges": [[s, op] for op, each in enumerate(graph.operations) for s, _ in each.inputs],
-        "order": np.asarray(graph.order).tolist(),
-    }

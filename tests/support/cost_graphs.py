@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memopt.planning.cost_graph import CostGraph, Operation
 
@@ -60,6 +60,18 @@ def plain_graph(seed: int, most_operations: int = 7) -> CostGraph:
         for op in range(draw.randint(3, most_operations))
     ]
     return CostGraph.build(operations)
+
+
+def as_plain(graph: CostGraph) -> dict[str, Any]:
+    """A plain graph as its file has it."""
+    return {
+        "nodes": [
+            {"id": op, "cost": each.cost, "size": each.output_bytes[0]}
+            for op, each in enumerate(graph.operations)
+        ],
+        "edges": [[s, op] for op, each in enumerate(graph.operations) for s, _ in each.inputs],
+        "order": graph.order.tolist(),
+    }
 
 
 def least_cost(graph: CostGraph, budget_bytes: int) -> int | None:

@@ -42,7 +42,7 @@ _LOWER = (1.0, 0.95, 0.9, 0.8, 0.65, 0.5)
 """Shares of the limit on the step's own bytes to walk with, until the result is within it."""
 _HIGHER = (0.8, 0.6, 0.4, 0.3, 0.2, 0.1)
 """Where none is: shares of what is missing to add to the limit."""
-_OUT_OF_REACH = 0
+OUT_OF_REACH = 0
 """A limit that no plan keeps: for the lowest one."""
 _WORTH_IT = 0.99
 """The share of a peak that another must not exceed to be worth its copies."""
@@ -211,7 +211,7 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
         within = [plan for plan in plans if plan.peak_bytes <= limits.limit_bytes]
         if within:
             return min(within, key=lambda plan: (plan.added_ns, plan.peak_bytes))
-    least = replace(limits, limit_bytes=_OUT_OF_REACH)
+    least = replace(limits, limit_bytes=OUT_OF_REACH)
     plans = _make_plans(algorithm, network, least, nothing)
     return min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
 

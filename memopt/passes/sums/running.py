@@ -9,14 +9,35 @@ from memopt.passes.sums.accumulators import running_sum_names
 from memopt.passes.sums.addition_order import find_addition_order, find_disturbed_sum
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from memopt.graph.graph import Graph, Node, Tensor
     from memopt.graph.traversal import Numbering
+    from memopt.passes.base import Context
 
-SUMS = frozenset({"AddN", "AccumulateNV2"})
-FEWEST_INPUTS = 3
+_SUMS = frozenset({"AddN", "AccumulateNV2"})
+_FEWEST_INPUTS = 3
 """Less are added in one step in any case."""
+
+
+def is_divisible(node: Node) -> bool:
+    """Whether a node is a sum whose inputs could be added one by one."""
+    return node.op in _SUMS and len(node.inputs) >= _FEWEST_INPUTS
+
+
+def find_fixed_use(node: Node, context: Context) -> str | None:
+    """Why a sum has to stay because of what the caller does with it; `None` if it has not."""
+    if node.name in context.fed:
+        return "it is fed, so nothing is added"
+    if node.name in context.kept:
+        return "it has to stay as it is"
+    return None
+
+
+def find_taken_name(graph: Graph, names: Iterable[str]) -> str | None:
+    """Why nodes of such names cannot be added; `None` if they can."""
+    taken = next((name for name in names if name in graph), None)
+    return None if taken is None else f"the name {taken!r} is taken"
 
 
 def find_terms(
@@ -31,5 +52,4 @@ def find_terms(
     disturbed = find_disturbed_sum(numbering, node)
     if disturbed is not None:
         return f"the order in which {disturbed.name!r} adds could change: it shares an input"
-    taken = next((name for name in running_sum_names(node) if name in graph), None)
-    return terms if taken is None else f"the name {taken!r} is taken"
+    return find_taken_name(graph, running_sum_names(node)) or terms
