@@ -1,11 +1,11 @@
 """Finds the largest batch that trains within a limit of TensorFlow's allocator.
 
-For each batch the step is built, rewritten, and run for a few steps in a fresh process with the
-limit; of doubled batches the last that ran, then halves of what is between it and the first that
-did not. Side by side: the step unchanged, TensorFlow's own memory optimizer, memopt's order alone,
-the rule of about sqrt(n) checkpoints in that order, and memopt with a budget below the limit
-(TensorFlow hands out memory in chunks that are larger than what was asked for). In brackets the
-time of a step at that batch, for each example. Prints a table, and writes JSON if asked:
+Side by side: the step unchanged, TensorFlow's own memory optimizer, memopt's order alone, and the
+rule of about sqrt(n) checkpoints in that order, for which each batch is built, rewritten, and run
+for a few steps in a fresh process with the limit (of doubled batches the last that ran, then halves
+of what is between it and the first that did not); then what `memopt.fit` finds with at most 20 %
+more time, as estimated, and with any. In brackets the time of a step at that batch, for each
+example. Prints a table, and writes JSON if asked:
 
     python benchmarks/largest_batch.py [--json FILE] [--models NAME=LIMIT ...]
 """
@@ -35,6 +35,7 @@ from memopt.models import MODELS
 from memopt.options import parse_bytes
 from memopt.runtime.entry import as_program
 from memopt.runtime.process import step_process
+from memopt.runtime.program import Program
 from memopt.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -44,13 +45,15 @@ if TYPE_CHECKING:
 
     from memopt.item import GrapplerItem
 
+    Rewrite = Callable[[GrapplerItem], GraphDef]
+
 LIMITS = {"bert": "100MB", "resnet50": "460MB", "mlp": "100MB"}
 FEWEST = {"bert": 2, "resnet50": 2, "mlp": 256}
 FINEST = {"bert": 2, "resnet50": 4, "mlp": 256}
 """The step between batches that are told apart."""
 TIMED_STEPS = 5
-SHARES = (0.95, 0.9, 0.85)
-"""Budgets as shares of the limit, tried one after the other."""
+OVERHEADS = {"fit 20%": "20%", "fit": "1000%"}
+"""What `memopt.fit` may add to the estimated time."""
 
 
 def main() -> None:
@@ -64,8 +67,11 @@ def main() -> None:
         model, _, limit = text.partition("=")
         limit_bytes = parse_bytes(limit or LIMITS[model])
         row: dict[str, Any] = {"step": model, "limit_bytes": limit_bytes}
-        for name, rewrites in REWRITES.items():
-            row[name] = largest_batch(model, limit_bytes, rewrites)._asdict()
+        for name, rewrite in REWRITES.items():
+            row[name] = largest_batch(model, limit_bytes, rewrite)._asdict()
+            print(f"{model}, {name}: {row[name]}", file=sys.stderr)
+        for name, overhead in OVERHEADS.items():
+            row[name] = fitted(model, limit_bytes, overhead)._asdict()
             print(f"{model}, {name}: {row[name]}", file=sys.stderr)
         rows.append(row)
     show(rows)
@@ -86,105 +92,88 @@ class Largest(NamedTuple):
     example_ns: float
 
 
-def largest_batch(
-    model: str, limit_bytes: int, rewrites: Callable[[GrapplerItem, int], list[GraphDef]]
-) -> Largest:
+def largest_batch(model: str, limit_bytes: int, rewrite: Rewrite) -> Largest:
     """The largest batch that runs."""
     best = Largest(0, 0.0)
     batch = FEWEST[model]
-    while step_ns := run(model, batch, limit_bytes, rewrites):
+    while step_ns := run(model, batch, limit_bytes, rewrite):
         best, batch = Largest(batch, step_ns / batch), 2 * batch
     fails, finest = batch, FINEST.get(model, 1)
     while fails - best.batch > finest:
         batch = (best.batch + fails) // 2 // finest * finest
         if batch in (best.batch, fails):
             break
-        if step_ns := run(model, batch, limit_bytes, rewrites):
+        if step_ns := run(model, batch, limit_bytes, rewrite):
             best = Largest(batch, step_ns / batch)
         else:
             fails = batch
     return best
 
 
-def run(
-    model: str,
-    batch: int,
-    limit_bytes: int,
-    rewrites: Callable[[GrapplerItem, int], list[GraphDef]],
-) -> float:
-    """What a step of that batch takes, rewritten in one of the ways; 0 if it is over the limit."""
+def run(model: str, batch: int, limit_bytes: int, rewrite: Rewrite) -> float:
+    """What a step of that batch takes, rewritten; 0 if it is over the limit."""
     step = MODELS[model](batch=batch)
     program = as_program(step.function, step.inputs)
-    for graph_def in rewrites(program.item, limit_bytes):
-        rewritten = program.replace_graph(graph_def)
-        try:
-            with step_process(rewritten, Settings(memory_limit_bytes=limit_bytes)) as process:
-                process.run(2)
-                return median(process.time(TIMED_STEPS))
-        except OutOfMemoryError:
-            continue
-    return 0.0
+    return time_step(program.replace_graph(rewrite(program.item)), limit_bytes)
 
 
-def unchanged(item: GrapplerItem, limit_bytes: int) -> list[GraphDef]:
+def time_step(program: Program, limit_bytes: int) -> float:
+    """What a step takes; 0 if it is over the limit."""
+    try:
+        with step_process(program, Settings(memory_limit_bytes=limit_bytes)) as process:
+            process.run(2)
+            return median(process.time(TIMED_STEPS))
+    except OutOfMemoryError:
+        return 0.0
+
+
+def fitted(model: str, limit_bytes: int, overhead: str) -> Largest:
+    """The largest batch that `memopt.fit` finds and has proved."""
+    step = MODELS[model](batch=None)
+    found = memopt.fit(step.function, limit_bytes, max_overhead=overhead)
+    program = Program.from_item(found.item).replace_graph(found.graph_def)
+    return Largest(found.size, time_step(program, limit_bytes) / found.size)
+
+
+def unchanged(item: GrapplerItem) -> GraphDef:
     """The step as it is."""
-    del limit_bytes
-    return [item.graph_def]
+    return item.graph_def
 
 
-def native(item: GrapplerItem, limit_bytes: int) -> list[GraphDef]:
+def native(item: GrapplerItem) -> GraphDef:
     """TensorFlow's own recomputation, with the scope of GradientTape."""
-    del limit_bytes
     fetch = [name.removesuffix(":0") for name in item.fetch]
-    return [optimize_native(item.graph_def, "RECOMPUTATION_HEURISTICS", fetch, "gradient_tape/")]
+    return optimize_native(item.graph_def, "RECOMPUTATION_HEURISTICS", fetch, "gradient_tape/")
 
 
-def ordered(item: GrapplerItem, limit_bytes: int) -> list[GraphDef]:
+def ordered(item: GrapplerItem) -> GraphDef:
     """Only an order."""
-    del limit_bytes
-    return [memopt.optimize(item, level="ordered").graph_def]
+    return memopt.optimize(item, level="ordered").graph_def
 
 
-def checkpointed(item: GrapplerItem, limit_bytes: int) -> list[GraphDef]:
+def checkpointed(item: GrapplerItem) -> GraphDef:
     """The rule of about sqrt(n) segments, in memopt's order."""
-    del limit_bytes
     options: dict[str, Any] = {"algorithm": "sqrt", "budget": 1}
     try:
-        return [memopt.optimize(item, **options).graph_def]
+        return memopt.optimize(item, **options).graph_def
     except BudgetError as error:
-        return [memopt.optimize(item, **options | {"budget": error.lowest_bytes}).graph_def]
+        return memopt.optimize(item, **options | {"budget": error.lowest_bytes}).graph_def
 
 
-def budgeted(item: GrapplerItem, limit_bytes: int) -> list[GraphDef]:
-    """Budgets somewhat below the limit, those that can be kept."""
-    found = []
-    for share in SHARES:
-        try:
-            found.append(memopt.optimize(item, budget=int(limit_bytes * share)).graph_def)
-        except BudgetError:
-            break
-    return found
-
-
-REWRITES = {
-    "unchanged": unchanged,
-    "native": native,
-    "ordered": ordered,
-    "sqrt(n)": checkpointed,
-    "budget": budgeted,
-}
+REWRITES = {"unchanged": unchanged, "native": native, "ordered": ordered, "sqrt(n)": checkpointed}
 
 
 def show(rows: list[dict[str, Any]]) -> None:
     """The largest batches, and how often they are the unchanged step's."""
     table = Table(title=describe_machine(), title_justify="left")
-    for column in ("step", "limit", *REWRITES, "gain"):
+    ways = (*REWRITES, *OVERHEADS)
+    for column in ("step", "limit", *ways, "gain"):
         table.add_column(column, justify="right")
     for row in rows:
-        before, after = row["unchanged"]["batch"], row["budget"]["batch"]
+        before, after = row["unchanged"]["batch"], row["fit"]["batch"]
         gain = after / before if before else 0.0
         batches = [
-            f"{row[name]['batch']} ({row[name]['example_ns'] / 1e6:.3f} ms)" for name in REWRITES
+            f"{row[name]['batch']} ({row[name]['example_ns'] / 1e6:.3f} ms)" for name in ways
         ]
         table.add_row(row["step"], f"{row['limit_bytes'] / 1e6:.0f} MB", *batches, f"x{gain:.1f}")
     Console(width=110).print(table)

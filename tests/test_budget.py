@@ -153,6 +153,23 @@ def test_what_cannot_be_kept_is_an_error_that_says_what_could(item: GrapplerItem
 # --- dumps ---------------------------------------------------------------------------------------
 
 
+def test_a_refusal_without_the_lowest_peak_tells_what_was_tried() -> None:
+    """It is there sooner, and on a small step as good, to one percent."""
+    step = MODELS["mlp"](batch=64, width=64, layers=8)
+    item = GrapplerItem.from_concrete_function(step.function)
+    before = memopt.optimize(item, level="ordered").report.runtime
+    assert before is not None
+    lowest, tried = (_refused_at(item, find_lowest) for find_lowest in (True, False))
+    assert 0.99 * lowest <= tried <= before.after.peak_bytes
+
+
+def _refused_at(item: GrapplerItem, find_lowest: bool) -> int:
+    options = (f"rematerialization{{find_lowest={str(find_lowest).lower()}}}",)
+    with pytest.raises(BudgetError) as caught:
+        memopt.optimize(item, budget="2%", pass_options=options)
+    return caught.value.lowest_bytes
+
+
 def test_dumps_are_written_beside_the_result(item: GrapplerItem, tmp_path: Path) -> None:
     dot, log = tmp_path / "g.dot", tmp_path / "m.log"
     result = memopt.optimize(item, budget="60%", dump_dot=str(dot), dump_memlog=str(log))

@@ -11,7 +11,7 @@ from memopt.costs.choice import GRAPPLER
 from memopt.errors import BudgetError, OptionsError, OutOfMemoryError
 from memopt.fitting.dimensions import find_dimensions
 from memopt.fitting.planner import SizePlanner
-from memopt.fitting.search import find_largest
+from memopt.fitting.search import MOST_GROWTH, find_largest
 from memopt.io import as_item
 from memopt.options import parse_bytes
 from memopt.runtime.process import step_process
@@ -36,6 +36,10 @@ _FIRST_GUESS = 3
 """How much larger than the unchanged step's the first size is that is planned."""
 _MOST_GROWTH = 8.0
 """Between two sizes that are looked at unchanged, where memory is near linear in the size."""
+_LITTLE_GROWTH = 1.125
+"""How much more the best plans are first tried for than the quick ones came to."""
+_COARSE = 16
+"""To which part of themselves sizes are told apart by quick plans."""
 _STEP_DOWN = 32
 _MEBIBYTE = 1 << 20
 _STRING = 7
@@ -115,7 +119,12 @@ class Fit:
             "unknown_sizes": list(self.unknown_sizes),
             "seconds": self.seconds,
             "probes": [
-                {"size": probe.size, "fits": probe.result is not None, "outcome": probe.outcome}
+                {
+                    "size": probe.size,
+                    "quick": probe.is_quick,
+                    "fits": probe.result is not None,
+                    "outcome": probe.outcome,
+                }
                 for probe in self.probes
             ],
         }
@@ -178,10 +187,7 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
     free_size = find_largest(
         planner.free_excess, multiple_of, multiple=multiple_of, most_growth=_MOST_GROWTH
     )
-    guess = max(_FIRST_GUESS * free_size, multiple_of)
-    size = find_largest(planner.excess, guess, multiple=multiple_of)
-    if not size:
-        raise _too_small(planner, multiple_of)
+    size = _find_size(planner, free_size, multiple_of)
     seconds = time.monotonic() - started_s
     failed: list[int] = []
     measured_peak_bytes = None
@@ -201,11 +207,26 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
         free_size=free_size,
         measured_peak_bytes=measured_peak_bytes,
         failed_sizes=tuple(failed),
-        probes=tuple(planner.probes.values()),
+        probes=tuple(planner.probes),
         seconds=seconds,
         result=probe.result,
         item=planner.sized(size),
     )
+
+
+def _find_size(planner: SizePlanner, free_size: int, multiple: int) -> int:
+    """The largest size that is found to fit: quick plans say about where, the best ones go on.
+
+    Raises:
+        BudgetError: Not even the smallest size fits.
+    """
+    guess = max(_FIRST_GUESS * free_size, multiple)
+    size = find_largest(planner.quick_excess, guess, multiple=multiple, fineness=_COARSE)
+    growth = _LITTLE_GROWTH if size else MOST_GROWTH
+    size = find_largest(planner.excess, size or multiple, multiple=multiple, most_growth=growth)
+    if not size:
+        raise _too_small(planner, multiple)
+    return size
 
 
 def parse_memory(text: int | str) -> int:
@@ -243,10 +264,10 @@ def _values(graph: Any, item: GrapplerItem) -> tuple[Mapping[str, Any], Mapping[
 
 def _too_small(planner: SizePlanner, multiple: int) -> BudgetError:
     """That not even the smallest size fits, and what it takes."""
-    probe = planner.probe(multiple)
-    lowest_bytes = max(probe.peak_bytes, probe.needed_bytes)
+    outcome = planner.probe(multiple).outcome
+    lowest_bytes = planner.lowest_bytes(multiple)
     return BudgetError(
-        f"not even size {multiple} fits into {planner.limit_bytes} bytes: {probe.outcome}; "
+        f"not even size {multiple} fits into {planner.limit_bytes} bytes: {outcome}; "
         f"the smallest budget that was found for it is {lowest_bytes} bytes",
         planner.limit_bytes,
         lowest_bytes,

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 LARGEST = 1 << 30
 """No larger size is tried; a step whose memory does not depend on it would never end."""
 
-_FINENESS = 32
-"""Sizes are told apart to this part of themselves, small ones to one."""
+FINENESS = 32
 MOST_GROWTH = 2.0
 _OVERSHOOT = 1.02
 _LEAST_GROWTH = 1.125
@@ -43,8 +42,9 @@ def find_largest(
     *,
     multiple: int = 1,
     most_growth: float = MOST_GROWTH,
+    fineness: int = FINENESS,
 ) -> int:
-    """The largest size that fits, to 1/32; 0 if none does.
+    """The largest size that fits, to 1/32 or what else is asked for; 0 if none does.
 
     Sizes above one that does not fit do not fit either, nor are they tried; the size that comes out
     was tried itself. From the guess the search goes up or down, by what was missing or left; what
@@ -56,6 +56,7 @@ def find_largest(
         guess: Where to begin.
         multiple: Sizes are multiples of this.
         most_growth: How much larger than one that fits the next size is at most.
+        fineness: To which part of themselves sizes are told apart, small ones to one.
     """
     fits: list[Trial] = []
     fails: Trial | None = None
@@ -74,7 +75,7 @@ def find_largest(
                 _on_grid(round(low * _growth(fits, most_growth)), multiple, above=low), LARGEST
             )
             continue
-        if fails.size - low <= max(multiple, low // _FINENESS):
+        if fails.size - low <= max(multiple, low // fineness):
             return low
         size = _between(fits[-1] if fits else None, fails, multiple, halve=number % 2 == 1)
     raise AssertionError("the search does not end")

@@ -96,6 +96,9 @@ class Rematerialization(Pass):
     largest_block: int = 16
     """How many operations the standard algorithm computes again together at most, so that a result
     can be had whose operands are gone too; 1 is XLA's own rule."""
+    find_lowest: bool = True
+    """Whether the lowest peak is looked for where the limit cannot be kept. It takes as long again;
+    without, what comes out is the lowest of what was tried."""
     small_node_limit: int = 0
     """MiB: an operation that makes no more than this is computed again only for another's sake; 0
     turns it off."""
@@ -214,6 +217,7 @@ class _Keeping:
             smallest_bytes=options.small_node_limit * _MEBIBYTE,
             largest_block=options.largest_block,
             forms=_hinted(forms, network, self._hints),
+            find_lowest=options.find_lowest,
         )
 
     def keep_all(
@@ -260,9 +264,8 @@ class _Keeping:
                 return final
             self._rewriter.revert(before)
             asked = replace(asked, limit_bytes=max(OUT_OF_REACH, asked.limit_bytes - excess_bytes))
-        plan = make_plan(
-            self._options.algorithm, network, replace(limits, limit_bytes=OUT_OF_REACH)
-        )
+        lowest = replace(limits, limit_bytes=OUT_OF_REACH, find_lowest=True)
+        plan = make_plan(self._options.algorithm, network, lowest)
         return self._apply(network, plan, limits, scope)
 
     def _apply(

@@ -45,5 +45,6 @@ def fit_remarks(fit: Fit) -> list[str]:
             f"the sizes of {len(unknown)} tensors are not known and count as little as they can, "
             f"such as {unknown[0]}"
         )
-    lines.append(f"{len(fit.probes)} sizes planned in {fit.seconds:.1f} s")
+    sizes = {probe.size for probe in fit.probes}
+    lines.append(f"{len(sizes)} sizes planned in {fit.seconds:.1f} s")
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,6 +48,18 @@ def test_more_fits_than_unchanged_and_nothing_is_over_what_is_allowed(found: Fit
     assert max(fitting_sizes) == found.size
 
 
+def test_the_best_plans_are_made_only_where_quick_ones_do_not_fit(found: Fit) -> None:
+    quick = {probe.size: probe for probe in found.probes if probe.is_quick}
+    best = [probe.size for probe in found.probes if not probe.is_quick]
+    assert quick
+    assert best
+    assert len(set(best)) == len(best), "no size is planned twice"
+    assert all(size not in quick or quick[size].result is None for size in best)
+    largest = max(size for size, probe in quick.items() if probe.result is not None)
+    assert min(best) > largest
+    assert found.size >= largest
+
+
 def test_less_time_allows_less(step_file: str, found: Fit) -> None:
     none = memopt.fit(step_file, MEMORY, max_overhead=0, run=False, multiple_of=64)
     assert none.overhead == 0
@@ -63,7 +76,7 @@ def test_a_function_is_fitted_and_proved_by_a_real_step() -> None:
     assert found.measured_peak_bytes is not None
     assert found.measured_peak_bytes == pytest.approx(found.peak_bytes, rel=0.01)
     assert found.measured_peak_bytes <= found.limit_bytes
-    assert any(f"size {found.size}: fits" in line for line in lines)
+    assert any(re.match(rf"size {found.size}(, quickly)?: fits", line) for line in lines)
     limited = Settings(memory_limit_bytes=found.memory_bytes)
     unchanged = Program.from_item(found.item)
     with pytest.raises(OutOfMemoryError), step_process(unchanged, limited) as process:

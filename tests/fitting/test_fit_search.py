@@ -44,6 +44,14 @@ def test_a_step_that_is_linear_takes_few_trials(guess: int) -> None:
     assert len(step.tried) <= 9
 
 
+def test_a_coarse_search_takes_fewer_trials() -> None:
+    coarse, fine = Step(100_000), Step(100_000)
+    found = find_largest(coarse.excess, 90_000, fineness=4)
+    assert 80_000 <= found <= 100_000
+    find_largest(fine.excess, 90_000, fineness=1024)
+    assert len(coarse.tried) < len(fine.tried)
+
+
 def test_nothing_fits() -> None:
     step = Step(0)
     assert find_largest(step.excess, 100) == 0

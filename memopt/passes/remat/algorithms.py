@@ -77,12 +77,14 @@ class Limits:
         smallest_bytes: What makes no more than this is computed again only for another's sake.
         largest_block: How many operations the standard algorithm computes again together.
         forms: By node: other forms in which its result can be kept.
+        find_lowest: Whether the lowest plan is looked for where none keeps to the limit.
     """
 
     limit_bytes: int
     smallest_bytes: int = 0
     largest_block: int = 1
     forms: Mapping[int, Sequence[Form]] = field(default_factory=dict)
+    find_lowest: bool = True
 
 
 class Algorithm(Protocol):
@@ -195,7 +197,8 @@ ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
 def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
     """The cheapest plan within the limit, or the lowest one there is.
 
-    What is lowest does not depend on the limit: given as the limit, it is kept.
+    What is lowest does not depend on the limit: given as the limit, it is kept. Where that is not
+    to be found, it is the lowest of what was tried for the limit.
 
     Args:
         algorithm: One of `ALGORITHMS`, or "best": standard, path and segments, and the planner,
@@ -206,13 +209,15 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
     nothing = Plan(None, network.peak_bytes, 0)
     if nothing.peak_bytes <= limits.limit_bytes:
         return nothing
+    plans = [nothing]
     if limits.limit_bytes >= network.buffer_graph.held_bytes:
         plans = _make_plans(algorithm, network, limits, nothing)
         within = [plan for plan in plans if plan.peak_bytes <= limits.limit_bytes]
         if within:
             return min(within, key=lambda plan: (plan.added_ns, plan.peak_bytes))
-    least = replace(limits, limit_bytes=OUT_OF_REACH)
-    plans = _make_plans(algorithm, network, least, nothing)
+    if limits.find_lowest:
+        least = replace(limits, limit_bytes=OUT_OF_REACH)
+        plans = _make_plans(algorithm, network, least, nothing)
     return min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
 
 
