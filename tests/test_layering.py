@@ -38,8 +38,6 @@ LAYERS = (
     ("api",),
     ("models",),
     ("console",),
-    ("cli_options",),
-    ("cli_planning", "cli_fitting"),
     ("demo",),
     ("cli",),
     ("__main__",),

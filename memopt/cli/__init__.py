@@ -1,0 +1,33 @@
+"""The command line: parsing and printing only, a file for what is done to a graph."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from memopt.cli.analysis import analyze
+from memopt.cli.fitting import fit
+from memopt.cli.group import Group
+from memopt.cli.planning import plan
+from memopt.cli.profiling import profile
+from memopt.cli.rewriting import optimize, passes
+from memopt.cli.running import demo, run
+from memopt.cli.verification import verify
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="memopt")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """TensorFlow graphs that need less memory, with the same results to the last bit."""
+    if context.invoked_subcommand == "run":
+        # A program gets TensorFlow's messages as it would without memopt.
+        return
+    # TensorFlow reads them when it is imported; its start-up messages are nothing for a person.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
+
+
+for _command in (optimize, verify, analyze, passes, demo, plan, fit, profile, run):
+    main.add_command(_command)

@@ -1,0 +1,66 @@
+"""The command that says where memory goes: parsing and printing only."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from memopt.cli.options import COSTS, DEVICES, listed
+from memopt.console import start_tensorflow, terminal, working
+from memopt.costs.ready_nodes import MANAGERS
+
+if TYPE_CHECKING:
+    from memopt.cluster import VirtualCluster
+
+
+@click.command()
+@click.argument("graph")
+@DEVICES
+@COSTS
+@click.option("--top", type=click.IntRange(min=0), default=15, show_default=True, help="Tensors.")
+@click.option("--ready-nodes", type=click.Choice(MANAGERS), default=MANAGERS[0], show_default=True)
+@click.option("--transfer-times", is_flag=True, help="Let transfers take the time of the links.")
+@click.option("--fetch", multiple=True, help="A tensor or operation that the caller asks for.")
+@click.option("--feed", multiple=True, help="A tensor that the caller gives.")
+@click.option("--step-stats", help="Where the timeline goes, as a RunMetadata message.")
+@click.option("--json", "as_json", is_flag=True, help="Print the analysis as JSON.")
+def analyze(
+    graph: str,
+    devices: VirtualCluster | None,
+    costs: str,
+    top: int,
+    ready_nodes: str,
+    transfer_times: bool,
+    fetch: tuple[str, ...],
+    feed: tuple[str, ...],
+    step_stats: str | None,
+    as_json: bool,
+) -> None:
+    """Simulate one step of GRAPH and print where the memory of each device goes."""
+    from memopt.analysis import analyze as analyze_graph
+    from memopt.costs.virtual_scheduler import SchedulerOptions
+    from memopt.io import write_bytes
+    from memopt.report import memory
+
+    start_tensorflow()
+    machine = listed(devices)
+    with working(f"simulating {graph}"):
+        analysis = analyze_graph(
+            graph,
+            devices=machine,
+            costs=costs,
+            scheduler=SchedulerOptions(
+                ready_nodes=ready_nodes, transfer_times=transfer_times, host_memory=True
+            ),
+            fetch=fetch or None,
+            feed=feed or None,
+        )
+    if step_stats is not None:
+        write_bytes(step_stats, analysis.run_metadata().SerializeToString(deterministic=True))
+    if as_json:
+        click.echo(json.dumps(analysis.to_json()))
+        return
+    for part in memory.analysis_parts(analysis, top):
+        terminal.print(part)

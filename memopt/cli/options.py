@@ -1,0 +1,78 @@
+"""What several commands share: options, and what is wrong with their values."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from memopt.cluster import VirtualCluster
+from memopt.console import silence
+from memopt.errors import OptionsError
+from memopt.options import Budget, parse_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def usage(option: str) -> Iterator[None]:
+    """Turn what is wrong with the value of an option into wrong usage: exit status 2."""
+    try:
+        yield
+    except OptionsError as error:
+        raise click.BadParameter(str(error), param_hint=f"'{option}'") from error
+
+
+def _as_cluster(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> VirtualCluster | None:
+    del context, parameter
+    with usage("--device"):
+        return VirtualCluster(values) if values else None
+
+
+def as_bytes(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """A number of bytes, as a callback of an option."""
+    del context
+    with usage(parameter.opts[0]):
+        return None if value is None else parse_bytes(value)
+
+
+def as_budget(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> Budget | None:
+    """A budget, as a callback of an option."""
+    del context
+    with usage(parameter.opts[0]):
+        return None if value is None else Budget.parse(value)
+
+
+def listed(devices: VirtualCluster | None) -> VirtualCluster:
+    """The devices that were named, or those that TensorFlow finds here when it has started."""
+    if devices is not None:
+        return devices
+    with silence():
+        return VirtualCluster.of_this_machine()
+
+
+COSTS = click.option(
+    "--costs",
+    default="grappler",
+    show_default=True,
+    help='Times of operations: "grappler", "native", a table (.json) or a profile (RunMetadata).',
+)
+MODE = click.option(
+    "--mode", type=click.Choice(["exact", "as-is"]), default="exact", show_default=True
+)
+INPUTS = click.option("--inputs", help="An .npz file with values of what is fed, by tensor name.")
+VARIABLES = click.option("--variables", help="An .npz file with values of variables, by node name.")
+SEED = click.option("--seed", type=int, default=0, show_default=True, help="For values made up.")
+DEVICES = click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    callback=_as_cluster,
+    help='A device, such as "GPU:0=GPU:16GiB"; this machine\'s if none is given.',
+)

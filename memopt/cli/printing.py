@@ -1,0 +1,46 @@
+"""What several commands print: reports and verifications, for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from memopt.console import terminal
+
+if TYPE_CHECKING:
+    from memopt.result import OptimizationReport
+    from memopt.runtime.verification import Verification
+
+
+def print_json(report: dict[str, Any] | None, verification: Verification | None) -> None:
+    """What is there of a report and of a verification, as one object."""
+    result = {
+        "report": report,
+        "verification": None if verification is None else verification.to_json(),
+    }
+    click.echo(json.dumps({key: value for key, value in result.items() if value is not None}))
+
+
+def print_report(report: OptimizationReport) -> None:
+    """What was done, and why, in lines."""
+    from memopt.report import text
+
+    for line in (
+        *text.optimization_lines(report),
+        *text.iteration_lines(report),
+        *text.runtime_lines(report),
+        *text.decision_lines(report),
+        *text.remarks(report),
+    ):
+        click.echo(line)
+
+
+def print_verification(verification: Verification) -> None:
+    """What was measured, and whether the results are the same."""
+    from memopt.report import text
+
+    terminal.print(text.verification_table(verification))
+    for line in text.verdict(verification):
+        click.echo(line)

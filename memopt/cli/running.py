@@ -1,0 +1,65 @@
+"""The commands that train: the demonstration, and programs of the user's."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from memopt.cli.group import Group
+from memopt.cli.options import usage
+from memopt.cli.printing import print_json, print_report, print_verification
+from memopt.console import start_tensorflow, working
+from memopt.errors import FileError
+from memopt.options import Budget
+
+
+@click.command()
+@click.option("--model", default="resnet50", show_default=True, help="Which training step.")
+@click.option("--budget", default="40%", show_default=True, help="What the rewritten step may use.")
+@click.option("--steps", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def demo(model: str, budget: str, steps: int, as_json: bool) -> None:
+    """Train a model in less memory than its step needs: it fails; rewritten, it runs."""
+    import memopt.demo
+
+    with usage("--budget"):
+        Budget.parse(budget)
+    start_tensorflow()
+    with working(f"building {model}, rewriting it, and training it before and after"):
+        outcome = memopt.demo.run(model, budget, steps)
+    report = outcome.report
+    if as_json:
+        print_json(report.to_json(), outcome.verification)
+        return
+    click.echo(f"{model}: a training step of {report.nodes_before} nodes, real variables and data")
+    print_report(report)
+    click.echo(f"{report.nodes_after - report.nodes_before} nodes added")
+    for line in outcome.lines():
+        click.echo(line)
+    print_verification(outcome.verification)
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as for `python -m`.")
+@click.argument("program")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def run(context: click.Context, is_module: bool, program: str, arguments: tuple[str, ...]) -> None:
+    """Run PROGRAM, a Python file, with every training step in it rewritten.
+
+    What is done MEMOPT_FLAGS says, such as "--budget=60% --report_dir=reports". At the end a
+    summary goes to the standard error.
+    """
+    from memopt.flags import Flags
+    from memopt.plugin.policy import Policy
+    from memopt.plugin.run import run_module, run_script
+
+    # A mistake in the flags is told before the program starts.
+    Policy.from_flags(Flags.from_environment())
+    if not is_module and not Path(program).is_file():
+        raise FileError(f"{program}: there is no such file")
+    group = context.find_root().command
+    assert isinstance(group, Group)
+    group.program = partial(run_module if is_module else run_script, program, arguments)

@@ -1,0 +1,74 @@
+"""The command that runs two graphs and compares them: parsing and printing only."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from memopt.cli.options import INPUTS, MODE, SEED, VARIABLES, as_bytes
+from memopt.cli.printing import print_json, print_verification
+from memopt.console import start_tensorflow, working
+
+
+@click.command()
+@click.argument("original")
+@click.argument("rewritten")
+@click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True)
+@MODE
+@click.option("--rounds", type=click.IntRange(min=0), default=5, show_default=True, help="Timings.")
+@click.option(
+    "--memory-limit",
+    "memory_limit_bytes",
+    callback=as_bytes,
+    help='What the rewritten step may use, such as "512MiB".',
+)
+@INPUTS
+@VARIABLES
+@SEED
+@click.option("--fetch", multiple=True, help="A tensor or operation to run and compare.")
+@click.option("--feed", multiple=True, help="A tensor to feed.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def verify(
+    original: str,
+    rewritten: str,
+    steps: int,
+    mode: Any,
+    rounds: int,
+    memory_limit_bytes: int | None,
+    inputs: str | None,
+    variables: str | None,
+    seed: int,
+    fetch: tuple[str, ...],
+    feed: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Run ORIGINAL and REWRITTEN for real and compare results, memory and time.
+
+    Exit status 1 if they do not compute the same.
+    """
+    from memopt.io import read_arrays
+    from memopt.runtime.entry import verify as verify_graphs
+
+    start_tensorflow()
+    with working("running both"):
+        verification = verify_graphs(
+            original,
+            rewritten,
+            inputs=None if inputs is None else read_arrays(inputs),
+            variables=None if variables is None else read_arrays(variables),
+            steps=steps,
+            mode=mode,
+            timing_rounds=rounds,
+            memory_limit_bytes=memory_limit_bytes,
+            seed=seed,
+            fetch=fetch or None,
+            feed=feed or None,
+        )
+    if as_json:
+        print_json(None, verification)
+    else:
+        print_verification(verification)
+    if not verification.within_tolerance:
+        sys.exit(1)
