@@ -10,7 +10,8 @@ import numpy as np
 
 from memopt.errors import BudgetError
 from memopt.planning.checker import judge
-from memopt.planning.planner import Effort, Planner
+from memopt.planning.effort import Effort
+from memopt.planning.planner import Planner
 from memopt.planning.starts import Steps
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import numpy as np
 
 from memopt.passes.remat.planned.realization import realize
 from memopt.passes.remat.planned.reduction import Reduction
-from memopt.planning.planner import Effort, Planner
+from memopt.planning.effort import Effort
+from memopt.planning.planner import Planner
 from memopt.planning.starts import unchanged
 
 if TYPE_CHECKING:

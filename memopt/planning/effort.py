@@ -1,0 +1,78 @@
+"""How much is searched, by the size of the graph alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memopt.planning.annealing import Schedule
+from memopt.planning.compiled import IS_COMPILED
+
+_EDITS_PER_OPERATION = 90_000
+_MOST_EDITS = 15_000_000
+_MOST_WORK_US = 25e6
+"""About what the search takes at most, on one core, in microseconds."""
+_PURE_SHARE = 1 / 100
+"""Of the edits, where nothing is compiled."""
+_THOROUGH = 3_000
+"""Edits for each operation from which on it pays to give up the order that was started from."""
+ROUNDS = 3
+"""How often an order is looked for from anew, if it pays."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is searched.
+
+    Attributes:
+        polish: Around the best sequence, before and after everything else.
+        reorder: For an order, far from the one that was given.
+        combine: For what to compute again, and the order, together.
+        explore: Likewise, far from the order that was given, for a single search.
+        rework: Around what that found, and around the best that was known before.
+        rounds: How often the last two.
+    """
+
+    polish: Schedule
+    reorder: Schedule
+    combine: Schedule
+    explore: Schedule
+    rework: tuple[Schedule, ...]
+    rounds: int
+
+    @classmethod
+    def of(
+        cls,
+        operations: int,
+        rounds: int = ROUNDS,
+        *,
+        most_work_us: float = _MOST_WORK_US,
+        edits_per_operation: int = _EDITS_PER_OPERATION,
+    ) -> Effort:
+        """What suits a graph of some size; no clock is asked, so that plans are the same again.
+
+        Args:
+            operations: Of the graph.
+            rounds: How often an order is looked for from anew, if there is time for that.
+            most_work_us: About what one search takes at most.
+            edits_per_operation: How many are tried at most.
+        """
+        # Measured: an edit takes this many microseconds.
+        edit_us = 0.5 + 1e-3 * operations + 3.6e-7 * operations**2
+        edits = int(min(edits_per_operation * operations, _MOST_EDITS, most_work_us / edit_us))
+        if not IS_COMPILED:
+            edits = int(edits * _PURE_SHARE)
+        is_thorough = edits >= _THOROUGH * operations
+        share = edits // (2 + 4 * ROUNDS if is_thorough else 2)
+        return cls(
+            polish=Schedule(share, hot=0.3),
+            reorder=Schedule(2 * share, hot=10.0, cold=0.1, recompute_share=0),
+            combine=Schedule(2 * share),
+            explore=_single(edits // 2, hot=1.0),
+            rework=(_single(edits // 8, hot=0.3), _single(edits // 8, hot=0.1)),
+            rounds=rounds if is_thorough else 0,
+        )
+
+
+def _single(edits: int, hot: float) -> Schedule:
+    """A part of a single search, which has to get far with few edits: in chains."""
+    return Schedule(edits, hot=hot, cold=hot / 300, recompute_share=200, chain_share=400)
