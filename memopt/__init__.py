@@ -31,7 +31,8 @@ from memopt.result import (
 )
 
 if TYPE_CHECKING:
-    from memopt.fitting.fit import Fit, fit
+    from memopt.fitting.fit import fit
+    from memopt.fitting.result import Fit
     from memopt.planning.cost_graph import CostGraph
     from memopt.planning.plan import Plan
     from memopt.plugin.policy import Policy
@@ -103,7 +104,7 @@ __all__ = [
 
 _IMPORTED_WHEN_USED = {
     "CostGraph": "memopt.planning.cost_graph",
-    "Fit": "memopt.fitting.fit",
+    "Fit": "memopt.fitting.result",
     "GraphRecord": "memopt.plugin.records",
     "Plan": "memopt.planning.plan",
     "PluginStatus": "memopt.plugin.switch",

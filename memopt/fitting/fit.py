@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.costs.choice import GRAPPLER
 from memopt.errors import BudgetError, OptionsError, OutOfMemoryError
 from memopt.fitting.dimensions import find_dimensions
 from memopt.fitting.planner import SizePlanner
+from memopt.fitting.result import Fit
 from memopt.fitting.search import MOST_GROWTH, find_largest
 from memopt.io import as_item
 from memopt.options import parse_bytes
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
 
     from memopt.costs.cost_model import CostModel
     from memopt.fitting.dimensions import Dimension
-    from memopt.fitting.planner import Probe
     from memopt.io import GraphSource
-    from memopt.item import GrapplerItem
-    from memopt.result import OptimizationResult
 
 MAX_OVERHEAD = "20%"
 _SHARE = re.compile(r"(?P<percent>[0-9]+(?:\.[0-9]+)?)\s*%")
@@ -42,92 +40,7 @@ _COARSE = 16
 """To which part of themselves sizes are told apart by quick plans."""
 _STEP_DOWN = 32
 _MEBIBYTE = 1 << 20
-_STRING = 7
 _MOST_RUNS = 8
-
-
-@dataclass(frozen=True)
-class Fit:
-    """The largest size at which a step keeps to a memory, rewritten.
-
-    Attributes:
-        dimensions: What has the size; those with a size of their own have that.
-        memory_bytes: What the step may use, everything included.
-        limit_bytes: The same in whole MiB, as TensorFlow's allocator takes it.
-        max_overhead: The share of time that the rewriting may add.
-        size: The size.
-        peak_bytes: The most in use at any moment, as planned.
-        overhead: The share of time that the rewriting adds, as estimated.
-        free_size: The largest size at which the step fits unchanged, as predicted; 0 if none.
-        measured_peak_bytes: The most that was in use in a real step; `None` if none was run.
-        failed_sizes: Larger sizes whose real step ran out of memory though it was not predicted.
-        probes: What was planned, in order.
-        seconds: How long the search took, the real step aside.
-        result: The rewritten step and the report on it.
-        item: The step before it was rewritten, with its sizes.
-    """
-
-    dimensions: tuple[Dimension, ...]
-    memory_bytes: int
-    limit_bytes: int
-    max_overhead: float
-    size: int
-    peak_bytes: int
-    overhead: float
-    free_size: int
-    measured_peak_bytes: int | None
-    failed_sizes: tuple[int, ...]
-    probes: tuple[Probe, ...]
-    seconds: float
-    result: OptimizationResult = field(repr=False, compare=False)
-    item: GrapplerItem = field(repr=False, compare=False)
-
-    @property
-    def factor(self) -> float | None:
-        """How much larger the size is than without a rewriting; `None` if none fits without."""
-        return self.size / self.free_size if self.free_size else None
-
-    @property
-    def unknown_sizes(self) -> tuple[str, ...]:
-        """The tensors whose sizes are not known: they count as little as they can. No strings."""
-        properties = self.result.report.properties
-        found = ((name, properties.tensor(name)) for name in properties.unknown_sizes())
-        return tuple(name for name, tensor in found if tensor and tensor.dtype != _STRING)
-
-    @property
-    def graph_def(self) -> GraphDef:
-        """The rewritten step, for this size only: what was planned are sizes."""
-        return self.result.graph_def
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, without the graphs."""
-        return {
-            "dimensions": [
-                {"tensor": each.node, "axis": each.axis, "size": each.size or self.size}
-                for each in self.dimensions
-            ],
-            "memory_bytes": self.memory_bytes,
-            "limit_bytes": self.limit_bytes,
-            "max_overhead": self.max_overhead,
-            "size": self.size,
-            "peak_bytes": self.peak_bytes,
-            "measured_peak_bytes": self.measured_peak_bytes,
-            "overhead": self.overhead,
-            "free_size": self.free_size,
-            "factor": self.factor,
-            "failed_sizes": list(self.failed_sizes),
-            "unknown_sizes": list(self.unknown_sizes),
-            "seconds": self.seconds,
-            "probes": [
-                {
-                    "size": probe.size,
-                    "quick": probe.is_quick,
-                    "fits": probe.result is not None,
-                    "outcome": probe.outcome,
-                }
-                for probe in self.probes
-            ],
-        }
 
 
 def fit(  # noqa: PLR0913 - keywords, each with a default
@@ -184,16 +97,13 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
     limit_bytes = (settings.limit_mebibytes or 0) << 20
     planner = SizePlanner(item, chosen, limit_bytes, allowed, costs, say)
     started_s = time.monotonic()
-    free_size = find_largest(
-        planner.free_excess, multiple_of, multiple=multiple_of, most_growth=_MOST_GROWTH
-    )
-    size = _find_size(planner, free_size, multiple_of)
+    free_size, size = _find_sizes(planner, multiple_of)
     seconds = time.monotonic() - started_s
-    failed: list[int] = []
-    measured_peak_bytes = None
+    proof = None
     if run:
-        proof = _Proof(planner, settings, seed, *_values(graph, item))
-        size, measured_peak_bytes, failed = proof.run_down(size, multiple_of)
+        values = captured_values(graph, item) if hasattr(graph, "captured_inputs") else ({}, {})
+        proof = _Prover(planner, settings, seed, *values).run_down(size, multiple_of)
+        size = proof.size
     probe = planner.probe(size)
     assert probe.result is not None
     return Fit(
@@ -205,8 +115,8 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
         peak_bytes=probe.peak_bytes,
         overhead=probe.overhead,
         free_size=free_size,
-        measured_peak_bytes=measured_peak_bytes,
-        failed_sizes=tuple(failed),
+        measured_peak_bytes=None if proof is None else proof.peak_bytes,
+        failed_sizes=() if proof is None else proof.failed_sizes,
         probes=tuple(planner.probes),
         seconds=seconds,
         result=probe.result,
@@ -214,19 +124,24 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
     )
 
 
-def _find_size(planner: SizePlanner, free_size: int, multiple: int) -> int:
-    """The largest size that is found to fit: quick plans say about where, the best ones go on.
+def _find_sizes(planner: SizePlanner, multiple: int) -> tuple[int, int]:
+    """The largest sizes that are found to fit, unchanged (0 if none does) and rewritten.
+
+    Quick plans say about where the latter is, the best ones go on.
 
     Raises:
         BudgetError: Not even the smallest size fits.
     """
+    free_size = find_largest(
+        planner.free_excess, multiple, multiple=multiple, most_growth=_MOST_GROWTH
+    )
     guess = max(_FIRST_GUESS * free_size, multiple)
     size = find_largest(planner.quick_excess, guess, multiple=multiple, fineness=_COARSE)
     growth = _LITTLE_GROWTH if size else MOST_GROWTH
     size = find_largest(planner.excess, size or multiple, multiple=multiple, most_growth=growth)
     if not size:
         raise _too_small(planner, multiple)
-    return size
+    return free_size, size
 
 
 def parse_memory(text: int | str) -> int:
@@ -257,11 +172,6 @@ def parse_overhead(text: float | str) -> float:
     return share
 
 
-def _values(graph: Any, item: GrapplerItem) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """What a function captured; nothing for a graph, of which no values are known."""
-    return captured_values(graph, item) if hasattr(graph, "captured_inputs") else ({}, {})
-
-
 def _too_small(planner: SizePlanner, multiple: int) -> BudgetError:
     """That not even the smallest size fits, and what it takes."""
     outcome = planner.probe(multiple).outcome
@@ -274,9 +184,23 @@ def _too_small(planner: SizePlanner, multiple: int) -> BudgetError:
     )
 
 
+class _Proof(NamedTuple):
+    """A real step under the allocator's limit.
+
+    Attributes:
+        size: The size that ran.
+        peak_bytes: The most that was in use.
+        failed_sizes: Larger ones that ran out of memory.
+    """
+
+    size: int
+    peak_bytes: int
+    failed_sizes: tuple[int, ...]
+
+
 @dataclass(frozen=True)
-class _Proof:
-    """Real steps under the allocator's limit."""
+class _Prover:
+    """Runs real steps."""
 
     planner: SizePlanner
     settings: Settings
@@ -284,11 +208,8 @@ class _Proof:
     inputs: Mapping[str, Any]
     variables: Mapping[str, Any]
 
-    def run_down(self, size: int, multiple: int) -> tuple[int, int, list[int]]:
+    def run_down(self, size: int, multiple: int) -> _Proof:
         """Run the step, and smaller ones until one does not run out of memory.
-
-        Returns:
-            The size that ran, its peak, and the sizes that did not run.
 
         Raises:
             OutOfMemoryError: None of the sizes ran.
@@ -299,7 +220,8 @@ class _Proof:
             probe = self.planner.probe(size)
             if probe.result is not None:
                 try:
-                    return size, self._peak_bytes(size, probe.result.graph_def), failed
+                    peak_bytes = self._peak_bytes(size, probe.result.graph_def)
+                    return _Proof(size, peak_bytes, tuple(failed))
                 except OutOfMemoryError as error:
                     last = str(error)
                     failed.append(size)

@@ -9,7 +9,7 @@ from rich.table import Table
 from memopt.report.text import bytes_text
 
 if TYPE_CHECKING:
-    from memopt.fitting.fit import Fit
+    from memopt.fitting.result import Fit
 
 
 def fit_table(fit: Fit) -> Table:

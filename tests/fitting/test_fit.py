@@ -19,7 +19,7 @@ from memopt.runtime.program import Program
 from memopt.runtime.settings import Settings
 
 if TYPE_CHECKING:
-    from memopt.fitting.fit import Fit
+    from memopt.fitting.result import Fit
 
 MEMORY = "8MiB"
 
@@ -98,7 +98,7 @@ def test_a_step_that_runs_out_of_memory_all_the_same_goes_down(
             raise OutOfMemoryError("OOM when allocating")
         return 123
 
-    monkeypatch.setattr(fitting._Proof, "_peak_bytes", refuse)
+    monkeypatch.setattr(fitting._Prover, "_peak_bytes", refuse)
     found = memopt.fit(step_file, MEMORY)
     assert found.failed_sizes == tuple(ran[:2])
     assert found.size == ran[2] < ran[1] < ran[0]
@@ -110,7 +110,7 @@ def test_what_never_runs_is_out_of_memory(step_file: str, monkeypatch: pytest.Mo
     def refuse(*_: object) -> int:
         raise OutOfMemoryError("OOM when allocating")
 
-    monkeypatch.setattr(fitting._Proof, "_peak_bytes", refuse)
+    monkeypatch.setattr(fitting._Prover, "_peak_bytes", refuse)
     with pytest.raises(OutOfMemoryError, match=r"at the sizes .*: OOM when allocating"):
         memopt.fit(step_file, MEMORY, multiple_of=1024)
 

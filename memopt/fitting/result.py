@@ -1,0 +1,100 @@
+"""What fitting found: a size, its rewritten step, and how it was found and proved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
+    from memopt.fitting.dimensions import Dimension
+    from memopt.fitting.planner import Probe
+    from memopt.item import GrapplerItem
+    from memopt.result import OptimizationResult
+
+_STRING = 7
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The largest size at which a step keeps to a memory, rewritten.
+
+    Attributes:
+        dimensions: What has the size; those with a size of their own have that.
+        memory_bytes: What the step may use, everything included.
+        limit_bytes: The same in whole MiB, as TensorFlow's allocator takes it.
+        max_overhead: The share of time that the rewriting may add.
+        size: The size.
+        peak_bytes: The most in use at any moment, as planned.
+        overhead: The share of time that the rewriting adds, as estimated.
+        free_size: The largest size at which the step fits unchanged, as predicted; 0 if none.
+        measured_peak_bytes: The most that was in use in a real step; `None` if none was run.
+        failed_sizes: Larger sizes whose real step ran out of memory though it was not predicted.
+        probes: What was planned, in order.
+        seconds: How long the search took, the real step aside.
+        result: The rewritten step and the report on it.
+        item: The step before it was rewritten, with its sizes.
+    """
+
+    dimensions: tuple[Dimension, ...]
+    memory_bytes: int
+    limit_bytes: int
+    max_overhead: float
+    size: int
+    peak_bytes: int
+    overhead: float
+    free_size: int
+    measured_peak_bytes: int | None
+    failed_sizes: tuple[int, ...]
+    probes: tuple[Probe, ...]
+    seconds: float
+    result: OptimizationResult = field(repr=False, compare=False)
+    item: GrapplerItem = field(repr=False, compare=False)
+
+    @property
+    def factor(self) -> float | None:
+        """How much larger the size is than without a rewriting; `None` if none fits without."""
+        return self.size / self.free_size if self.free_size else None
+
+    @property
+    def unknown_sizes(self) -> tuple[str, ...]:
+        """The tensors whose sizes are not known: they count as little as they can. No strings."""
+        properties = self.result.report.properties
+        found = ((name, properties.tensor(name)) for name in properties.unknown_sizes())
+        return tuple(name for name, tensor in found if tensor and tensor.dtype != _STRING)
+
+    @property
+    def graph_def(self) -> GraphDef:
+        """The rewritten step, for this size only: what was planned are sizes."""
+        return self.result.graph_def
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, without the graphs."""
+        return {
+            "dimensions": [
+                {"tensor": each.node, "axis": each.axis, "size": each.size or self.size}
+                for each in self.dimensions
+            ],
+            "memory_bytes": self.memory_bytes,
+            "limit_bytes": self.limit_bytes,
+            "max_overhead": self.max_overhead,
+            "size": self.size,
+            "peak_bytes": self.peak_bytes,
+            "measured_peak_bytes": self.measured_peak_bytes,
+            "overhead": self.overhead,
+            "free_size": self.free_size,
+            "factor": self.factor,
+            "failed_sizes": list(self.failed_sizes),
+            "unknown_sizes": list(self.unknown_sizes),
+            "seconds": self.seconds,
+            "probes": [
+                {
+                    "size": probe.size,
+                    "quick": probe.is_quick,
+                    "fits": probe.result is not None,
+                    "outcome": probe.outcome,
+                }
+                for probe in self.probes
+            ],
+        }
