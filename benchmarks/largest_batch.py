@@ -7,7 +7,7 @@ of what is between it and the first that did not); then what `memopt.fit` finds 
 more time, as estimated, and with any. In brackets the time of a step at that batch, for each
 example. Prints a table, and writes JSON if asked:
 
-    python benchmarks/largest_batch.py [--json FILE] [--models NAME=LIMIT ...]
+    python benchmarks/largest_batch.py [--json FILE] [--models NAME=LIMIT ...] [--ways NAME ...]
 """
 
 from __future__ import annotations
@@ -61,20 +61,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", help="where to write the figures")
     parser.add_argument("--models", nargs="*", default=[f"{k}={v}" for k, v in LIMITS.items()])
+    parser.add_argument("--ways", nargs="*", choices=WAYS, default=list(WAYS))
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for text in arguments.models:
         model, _, limit = text.partition("=")
         limit_bytes = parse_bytes(limit or LIMITS[model])
         row: dict[str, Any] = {"step": model, "limit_bytes": limit_bytes}
-        for name, rewrite in REWRITES.items():
-            row[name] = largest_batch(model, limit_bytes, rewrite)._asdict()
-            print(f"{model}, {name}: {row[name]}", file=sys.stderr)
-        for name, overhead in OVERHEADS.items():
-            row[name] = fitted(model, limit_bytes, overhead)._asdict()
-            print(f"{model}, {name}: {row[name]}", file=sys.stderr)
+        for name in arguments.ways:
+            row[name] = find(model, limit_bytes, name)._asdict()
+            print(f"{model}, {name}: {row[name]}", file=sys.stderr, flush=True)
         rows.append(row)
-    show(rows)
+    show(rows, arguments.ways)
     if arguments.json:
         result = {"machine": describe_machine(), "rows": rows}
         Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
@@ -90,6 +88,13 @@ class Largest(NamedTuple):
 
     batch: int
     example_ns: float
+
+
+def find(model: str, limit_bytes: int, way: str) -> Largest:
+    """The largest batch in one of the ways."""
+    if way in OVERHEADS:
+        return fitted(model, limit_bytes, OVERHEADS[way])
+    return largest_batch(model, limit_bytes, REWRITES[way])
 
 
 def largest_batch(model: str, limit_bytes: int, rewrite: Rewrite) -> Largest:
@@ -161,16 +166,16 @@ def checkpointed(item: GrapplerItem) -> GraphDef:
 
 
 REWRITES = {"unchanged": unchanged, "native": native, "ordered": ordered, "sqrt(n)": checkpointed}
+WAYS = (*REWRITES, *OVERHEADS)
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    """The largest batches, and how often they are the unchanged step's."""
+def show(rows: list[dict[str, Any]], ways: list[str]) -> None:
+    """The largest batches, and by how much the last way's is larger than the first's."""
     table = Table(title=describe_machine(), title_justify="left")
-    ways = (*REWRITES, *OVERHEADS)
     for column in ("step", "limit", *ways, "gain"):
         table.add_column(column, justify="right")
     for row in rows:
-        before, after = row["unchanged"]["batch"], row["fit"]["batch"]
+        before, after = row[ways[0]]["batch"], row[ways[-1]]["batch"]
         gain = after / before if before else 0.0
         batches = [
             f"{row[name]['batch']} ({row[name]['example_ns'] / 1e6:.3f} ms)" for name in ways

@@ -67,6 +67,12 @@ class BestFit:
         chunk.is_free = False
         return chunk.place
 
+    @property
+    def largest_bytes(self) -> int:
+        """The most that can be had in one piece."""
+        left_bytes = (self._limit_bytes - self._taken_bytes) // _UNIT_BYTES * _UNIT_BYTES
+        return max(int(self._free[-1][0]) if self._free else 0, left_bytes)
+
     def free(self, place: int) -> None:
         """Give memory back."""
         chunk = self._chunks[place]
@@ -132,7 +138,7 @@ def _rounded(size_bytes: int) -> int:
     return max(-(-size_bytes // _UNIT_BYTES), 1) * _UNIT_BYTES
 
 
-def has_room(timeline: MemoryTimeline, limit_bytes: int) -> bool:
+def has_room(timeline: MemoryTimeline, limit_bytes: int, spare_bytes: int = 0) -> bool:
     """Whether every operation of a step finds room when it asks for it.
 
     What is held lies as a process leaves it that puts variables and inputs there first, and then
@@ -141,6 +147,8 @@ def has_room(timeline: MemoryTimeline, limit_bytes: int) -> bool:
     Args:
         timeline: The step, in the order in which it runs.
         limit_bytes: What the allocator may hand out.
+        spare_bytes: What is to be left in one piece at any moment: small tensors, which are made
+            in another order in each run, may fill the holes that are predicted for them.
     """
     allocator = BestFit(limit_bytes)
     graph = timeline.buffer_graph
@@ -155,20 +163,20 @@ def has_room(timeline: MemoryTimeline, limit_bytes: int) -> bool:
             allocator.free(places.pop(_first_owner(buffer, places, timeline)))
             continue
         place = allocator.allocate(size_bytes)
-        if place is None:
+        if place is None or allocator.largest_bytes < spare_bytes:
             return False
         places[buffer] = place
     return True
 
 
-def least_limit_bytes(timeline: MemoryTimeline) -> int:
+def least_limit_bytes(timeline: MemoryTimeline, spare_bytes: int = 0) -> int:
     """About the lowest limit under which a step finds room, to 1/64; see `has_room`."""
     low, high = timeline.peak_bytes, max(2 * timeline.peak_bytes, _FIRST_REGION_BYTES)
-    while not has_room(timeline, high):
+    while not has_room(timeline, high, spare_bytes):
         low, high = high, 2 * high
     while high - low > high // 64:
         middle = (low + high) // 2
-        if has_room(timeline, middle):
+        if has_room(timeline, middle, spare_bytes):
             high = middle
         else:
             low = middle

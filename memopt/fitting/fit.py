@@ -41,6 +41,8 @@ _COARSE = 16
 _STEP_DOWN = 32
 _MEBIBYTE = 1 << 20
 _MOST_RUNS = 8
+_STEPS = 3
+"""How often the real step runs: the second finds the holes that the first one left."""
 
 
 def fit(  # noqa: PLR0913 - keywords, each with a default
@@ -226,6 +228,7 @@ class _Prover:
                     last = str(error)
                     failed.append(size)
                     self.planner.say(f"size {size}: the real step ran out of memory")
+                    self.planner.leave_more()
             size = (size - max(multiple, size // _STEP_DOWN)) // multiple * multiple
         sizes = ", ".join(map(str, failed))
         raise OutOfMemoryError(f"the real step ran out of memory at the sizes {sizes}: {last}")
@@ -234,5 +237,5 @@ class _Prover:
         item = self.planner.sized(size)
         program = Program.from_item(item, self.inputs, self.variables, self.seed)
         with step_process(program.replace_graph(graph_def), self.settings) as process:
-            process.run(1)
+            process.run(_STEPS)
             return process.measure().peak_bytes

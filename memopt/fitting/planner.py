@@ -35,6 +35,8 @@ _BUDGETS = 4
 _LOWER = 0.96
 _HOPELESS = 0.5
 """The excess of time that somewhat more memory does not make up for."""
+_SPARE_SHARE = 128
+"""Of the memory, what the allocator has to have left for what is not as it is predicted."""
 _LEAST_EXCESS = 1e-6
 _LEAST_OVERHEAD = 0.05
 """What excess is measured by where less is allowed."""
@@ -93,6 +95,8 @@ class SizePlanner:
     def __post_init__(self) -> None:
         self._model = choose_costs(self.costs, self.item)
         self._budget_bytes = self.limit_bytes
+        self._spare_bytes = self.limit_bytes // _SPARE_SHARE
+        self._known: dict[tuple[int, bool], Probe] = {}
 
     def sized(self, size: int) -> GrapplerItem:
         """The step at a size."""
@@ -125,10 +129,15 @@ class SizePlanner:
         Raises:
             InvalidGraphError: TensorFlow refuses the step at that size.
         """
-        for probe in self.probes:
-            if probe.size == size and probe.result is not None:
-                return probe
+        quick = self._known.get((size, True))
+        if quick is not None and quick.result is not None:
+            return quick
         return self._probe(size, is_quick=False)
+
+    def leave_more(self) -> None:
+        """Leave the allocator twice as much: what was predicted to find room did not."""
+        self._spare_bytes *= 2
+        self._known = {key: probe for key, probe in self._known.items() if probe.result is None}
 
     def lowest_bytes(self, size: int) -> int:
         """What the allocator has to have for a size that does not fit, as far as is known."""
@@ -142,13 +151,13 @@ class SizePlanner:
         return probe.peak_bytes
 
     def _probe(self, size: int, *, is_quick: bool) -> Probe:
-        for probe in self.probes:
-            if (probe.size, probe.is_quick) == (size, is_quick):
-                return probe
-        found = self._within_room(size, _QUICK if is_quick else _THOROUGH)
-        self.probes.append(replace(found, is_quick=is_quick))
-        self.say(f"size {size}{', quickly' if is_quick else ''}: {found.outcome}")
-        return self.probes[-1]
+        key = size, is_quick
+        if key not in self._known:
+            found = self._within_room(size, _QUICK if is_quick else _THOROUGH)
+            self._known[key] = replace(found, is_quick=is_quick)
+            self.probes.append(self._known[key])
+            self.say(f"size {size}{', quickly' if is_quick else ''}: {found.outcome}")
+        return self._known[key]
 
     def _within_room(self, size: int, how: Rematerialization) -> Probe:
         """Plan within the memory, and within less while the allocator finds no room for a plan.
@@ -208,8 +217,9 @@ class SizePlanner:
             outcome = f"fits with {overhead:.1%} more time, which is too much"
             peak_bytes = timeline.peak_bytes
             return Probe(size, outcome, excess, peak_bytes, peak_bytes, overhead)
-        if not has_room(timeline, self.limit_bytes):
-            needed_bytes = max(least_limit_bytes(timeline), self.limit_bytes + 1)
+        if not has_room(timeline, self.limit_bytes, self._spare_bytes):
+            least_bytes = least_limit_bytes(timeline, self._spare_bytes)
+            needed_bytes = max(least_bytes, self.limit_bytes + 1)
             excess = needed_bytes / self.limit_bytes - 1
             outcome = "fits by its sum, but the allocator would find no room"
             return Probe(size, outcome, excess, timeline.peak_bytes, needed_bytes, overhead)

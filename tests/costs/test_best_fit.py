@@ -52,6 +52,27 @@ def test_the_smallest_chunk_that_is_large_enough_is_taken() -> None:
     assert allocator.allocate(500 * 256) == small
 
 
+def test_what_can_be_had_in_one_piece_is_the_largest_hole_or_what_was_not_taken_yet() -> None:
+    allocator = BestFit(6 * MIB)
+    assert allocator.largest_bytes == 6 * MIB
+    places = [allocator.allocate(MIB) for _ in range(2)]
+    assert allocator.largest_bytes == 4 * MIB
+    assert allocator.allocate(4 * MIB) is not None
+    assert allocator.largest_bytes == 0
+    allocator.free(places[0] or 0)
+    assert allocator.largest_bytes == MIB
+
+
+def test_what_is_to_be_left_takes_a_higher_limit() -> None:
+    item = GrapplerItem.from_concrete_function(tiny_step("mlp").function)
+    runtime = MemoryOptimizer("ordered").optimize(None, item).report.runtime
+    assert runtime is not None
+    limit_bytes = max(least_limit_bytes(runtime.after), 4 * MIB)
+    assert has_room(runtime.after, limit_bytes)
+    assert not has_room(runtime.after, limit_bytes, spare_bytes=limit_bytes)
+    assert least_limit_bytes(runtime.after, limit_bytes) > limit_bytes
+
+
 @pytest.mark.parametrize("share", [1.0, 0.7])
 def test_a_step_runs_where_room_is_predicted(share: float) -> None:
     """A real step under the allocator's limit, 10 % above what is predicted to be enough.

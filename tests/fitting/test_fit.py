@@ -136,6 +136,19 @@ def test_less_left_for_the_allocator_than_at_the_last_size_is_enough(step_file: 
     assert beyond.excess > 0
 
 
+def test_where_room_was_predicted_in_vain_more_is_left(step_file: str) -> None:
+    """What fits is planned again; what does not is not."""
+    item = as_item(step_file)
+    planner = SizePlanner(item, find_dimensions(item), 8 << 20, 0.4, "grappler", lambda _: None)
+    before, beyond = planner.probe(2048), planner.probe(1 << 16)
+    assert before.result is not None
+    planner.leave_more()
+    after = planner.probe(2048)
+    assert after is not before
+    assert planner.probe(1 << 16) is beyond
+    assert planner.probes == [before, beyond, after]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
