@@ -35,7 +35,8 @@ _BUDGETS = 4
 _LOWER = 0.96
 _HOPELESS = 0.5
 """The excess of time that somewhat more memory does not make up for."""
-_SPARE_SHARE = 128
+_SPARE_SHARE = 1024
+_LEAST_SPARE_BYTES = 1 << 16
 """Of the memory, what the allocator has to have left for what is not as it is predicted."""
 _LEAST_EXCESS = 1e-6
 _LEAST_OVERHEAD = 0.05
@@ -95,7 +96,7 @@ class SizePlanner:
     def __post_init__(self) -> None:
         self._model = choose_costs(self.costs, self.item)
         self._budget_bytes = self.limit_bytes
-        self._spare_bytes = self.limit_bytes // _SPARE_SHARE
+        self._spare_bytes = max(self.limit_bytes // _SPARE_SHARE, _LEAST_SPARE_BYTES)
         self._known: dict[tuple[int, bool], Probe] = {}
 
     def sized(self, size: int) -> GrapplerItem:
