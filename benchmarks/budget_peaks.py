@@ -3,7 +3,8 @@
 Every model's step is brought within shares of what it needs when TensorFlow runs it unchanged, by
 each algorithm, and to the lowest peak that can be found; each result is run in a fresh process,
 compared bit for bit with the original, and its peak and time compared with those predicted. Beside
-them: only an order, the rule of about sqrt(n) segments, and TensorFlow's own memory optimizer. With
+them: only an order, the rule of about sqrt(n) segments, and TensorFlow's own memory optimizer; and
+the floor, what one operation needs by itself, so that no plan at all is below it. With
 --profiled the step is timed first, operation by operation, and planned by that. With --plans every
 algorithm and scheduler is planned as well, without running the results. Prints tables, writes JSON
 if asked, and draws the curve of the planner:
@@ -35,6 +36,7 @@ from support.native import optimize_native
 import memopt
 from memopt.costs.estimator import GrapplerCosts
 from memopt.costs.profiled_costs import ProfiledCosts
+from memopt.costs.working_sets import largest_working_set
 from memopt.errors import BudgetError
 from memopt.fitting.times import estimate_overhead
 from memopt.item import GrapplerItem
@@ -68,6 +70,7 @@ class Rewrite(NamedTuple):
         graph_def: The result.
         predicted_bytes: Its peak on top of what is held; `None` if nothing is predicted.
         predicted_ratio: Its step time by that of the original, as estimated.
+        floor_bytes: What one of its operations needs by itself, on top of what is held.
         seconds: How long rewriting took.
     """
 
@@ -76,6 +79,7 @@ class Rewrite(NamedTuple):
     graph_def: GraphDef
     predicted_bytes: int | None
     predicted_ratio: float | None
+    floor_bytes: int | None
     seconds: float
 
 
@@ -132,6 +136,7 @@ def measure_all(
             "percent": rewrite.percent,
             "predicted_bytes": rewrite.predicted_bytes,
             "predicted_ratio": rewrite.predicted_ratio,
+            "floor_bytes": rewrite.floor_bytes,
             "planning_seconds": round(rewrite.seconds, 1),
             "original_bytes": verification.original.step_peak_bytes,
             "rewritten_bytes": verification.rewritten.step_peak_bytes,
@@ -158,11 +163,11 @@ def rewrites(step: TrainingStep, arguments: argparse.Namespace) -> Iterator[Rewr
         result = optimize(item, costs=costs, **options)
         seconds = time.perf_counter() - started
         ratio = 1 + estimate_overhead(item, result, costs)
-        return Rewrite(name, percent, *_graph_and_peak(result), ratio, seconds)
+        return Rewrite(name, percent, *_graph_and_peak(result), ratio, floor_of(result), seconds)
 
     fetch = [name.removesuffix(":0") for name in item.fetch]
     native = optimize_native(item.graph_def, "HEURISTICS", fetch, NATIVE_SCOPE)
-    yield Rewrite("native", None, native, None, None, 0.0)
+    yield Rewrite("native", None, native, None, None, None, 0.0)
     yield rewritten("order only", None, memopt.optimize, level="ordered")
     yield rewritten("sqrt(n) segments", None, lowest, algorithm="sqrt")
     for percent in arguments.budgets:
@@ -182,6 +187,15 @@ def lowest(item: GrapplerItem, **options: Any) -> OptimizationResult:
         return memopt.optimize(item, budget=1, **options)
     except BudgetError as error:
         return memopt.optimize(item, budget=error.lowest_bytes, **options)
+
+
+def floor_of(result: OptimizationResult) -> int | None:
+    """What no order and no recomputation gets below, on top of what is held."""
+    runtime = result.report.runtime
+    if runtime is None:
+        return None
+    after = runtime.after
+    return largest_working_set(after.buffer_graph, after.sequence).size_bytes - after.held_bytes
 
 
 def _graph_and_peak(result: OptimizationResult) -> tuple[GraphDef, int | None]:
@@ -221,8 +235,8 @@ def print_measured(rows: list[dict[str, Any]]) -> None:
     table = Table(title=describe_machine(), title_justify="left")
     for column in ("step", "rewrite", "budget"):
         table.add_column(column)
-    columns = ("before", "predicted", "measured", "share", "estimated", "time", "equal", "planning")
-    for column in columns:
+    numbers = "before floor predicted measured share estimated time equal planning"
+    for column in numbers.split():
         table.add_column(column, justify="right")
     for row in rows:
         before, after = row["original_bytes"], row["rewritten_bytes"]
@@ -231,6 +245,7 @@ def print_measured(rows: list[dict[str, Any]]) -> None:
             row["rewrite"],
             "" if row["percent"] is None else f"{row['percent']} %",
             f"{before / _MEBIBYTE:.1f}",
+            _mebibytes(row["floor_bytes"]),
             _mebibytes(row["predicted_bytes"]),
             _mebibytes(after),
             f"{after / before:.0%}",

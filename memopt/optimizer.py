@@ -37,6 +37,7 @@ from memopt.passes.ordering import step_of
 from memopt.passes.remat.body_limits import find_body_limits
 from memopt.passes.remat.scopes import parse_scopes
 from memopt.pipeline import Pipeline
+from memopt.refusal import refusal
 from memopt.result import OptimizationReport, OptimizationResult, RuntimeMemory
 
 if TYPE_CHECKING:
@@ -46,12 +47,9 @@ if TYPE_CHECKING:
     from memopt.costs.buffer_graph import MemoryTimeline
     from memopt.costs.buffer_rules import Runtime
     from memopt.costs.cost_model import CostModel
-    from memopt.graph.graph import Graph
+    from memopt.graph.graph import FunctionLibrary, Graph
     from memopt.item import GrapplerItem
     from memopt.options import Options
-
-_LARGEST_SHOWN = 3
-"""Results that are named where a budget cannot be kept."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +204,7 @@ class MemoryOptimizer:
                 for part in self._in_turn(parts, budget_bytes)
             }
             after = self._runtime_memory(parts[0])
-            runtime = _compare(before, after, budget_bytes)
+            runtime = _compare(before, after, budget_bytes, graph.library)
             if runtime is not None:
                 _check_scopes(pipeline, runtime)
             graph_def = to_graph_def(graph)
@@ -331,7 +329,10 @@ def _node_names(references: tuple[str, ...]) -> list[str]:
 
 
 def _compare(
-    before: MemoryTimeline | None, after: MemoryTimeline | None, budget_bytes: int
+    before: MemoryTimeline | None,
+    after: MemoryTimeline | None,
+    budget_bytes: int,
+    library: FunctionLibrary | None,
 ) -> RuntimeMemory | None:
     """The memory before and after, if the level looks at it.
 
@@ -343,14 +344,7 @@ def _compare(
     runtime = RuntimeMemory(before, after, budget_bytes)
     if runtime.keeps_budget:
         return runtime
-    node = after.buffer_graph.nodes[after.sequence[after.peak_position]]
-    raise BudgetError(
-        f"the budget of {budget_bytes} bytes cannot be kept: the lowest peak that was found is "
-        f"{after.peak_bytes} bytes, {after.held_bytes} of which are held before the step begins; "
-        f"the peak is at {node.name!r}{_largest_there(after)}",
-        budget_bytes,
-        after.peak_bytes,
-    )
+    raise refusal(after, budget_bytes, library)
 
 
 def _check_scopes(pipeline: Pipeline, runtime: RuntimeMemory) -> None:
@@ -370,16 +364,6 @@ def _check_scopes(pipeline: Pipeline, runtime: RuntimeMemory) -> None:
                 scope.limit_bytes,
                 peak_bytes,
             )
-
-
-def _largest_there(after: MemoryTimeline) -> str:
-    """The largest results of the step at its peak, in words; "" if there are none."""
-    graph = after.buffer_graph
-    found = [
-        f"{graph.nodes[graph.makers[buffer]].name!r} ({graph.size_bytes[buffer]} bytes)"
-        for buffer in after.results_at_peak()[:_LARGEST_SHOWN]
-    ]
-    return f", where the largest results in use are {', '.join(found)}" if found else ""
 
 
 @contextmanager

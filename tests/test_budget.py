@@ -147,6 +147,9 @@ def test_what_cannot_be_kept_is_an_error_that_says_what_could(item: GrapplerItem
     assert re.search(
         r"where the largest results in use are '[^']+' \([0-9]+ bytes\), '", str(error)
     )
+    floor = re.search(r"no recomputation gets below ([0-9]+) bytes, which '", str(error))
+    assert floor is not None
+    assert 0.3 * error.lowest_bytes < int(floor[1]) <= error.lowest_bytes
     assert memopt.optimize(item, budget=error.lowest_bytes).report.runtime is not None
 
 

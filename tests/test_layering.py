@@ -31,7 +31,7 @@ LAYERS = (
     ("costs",),
     ("sequencing",),
     ("passes",),
-    ("result", "analysis"),
+    ("result", "analysis", "refusal"),
     ("pipeline",),
     ("optimizer",),
     ("runtime", "report", "plugin", "fitting"),

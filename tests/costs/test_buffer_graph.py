@@ -16,6 +16,7 @@ from memopt.costs.buffer_graph import (
     check_sequence,
     simulate,
 )
+from memopt.costs.working_sets import WorkingSet, largest_working_set
 from memopt.errors import OptionsError
 from memopt.graph.graph import Graph
 
@@ -304,3 +305,37 @@ def test_the_results_at_the_peak_are_the_steps_own() -> None:
     timeline = simulate(graph, (0, 1, 2))
     assert timeline.results_at_peak() == [2, 1]
     assert simulate(graph, ()).results_at_peak() == []
+
+
+# --- working sets --------------------------------------------------------------------------------
+
+
+def test_the_largest_working_set_is_what_one_node_needs() -> None:
+    """Node 1 reads 100 and makes 40; with a constant and scratch memory beside."""
+    assert largest_working_set(chain(), range(3)) == WorkingSet(1, 140)
+    assert largest_working_set(chain(scratch_bytes=[0, 0, 95]), range(3)) == WorkingSet(2, 143)
+    held = buffer_graph(made=[[0], [1]], read=[[2], [0]], size_bytes=[9, 4, 7], lasting=[2])
+    assert largest_working_set(held, range(2)) == WorkingSet(1, 20)
+    assert largest_working_set(held, ()) == WorkingSet(-1, 7)
+
+
+def test_what_takes_over_memory_needs_none() -> None:
+    graph = buffer_graph(made=[[0], [1]], read=[[], [0]], size_bytes=[100, 100], reusable={1: [0]})
+    assert largest_working_set(graph, range(2)).size_bytes == 100
+
+
+def test_one_value_of_each_variable_is_always_there() -> None:
+    """Node 2 reads nothing, but the variable's old value or its new one is in use."""
+    graph = buffer_graph(
+        made=[[1], [], [2]], read=[[0], [0, 1], []], size_bytes=[50, 50, 30], lasting=[1]
+    )
+    assert largest_working_set(graph, (2,)).size_bytes == 30
+    assert largest_working_set(graph, range(3)) == WorkingSet(2, 80)
+
+
+@given(graphs())
+def test_no_sequence_is_below_the_largest_working_set(
+    example: tuple[BufferGraph, list[int]],
+) -> None:
+    graph, sequence = example
+    assert simulate(graph, sequence).peak_bytes >= largest_working_set(graph, sequence).size_bytes

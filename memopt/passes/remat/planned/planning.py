@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from memopt.costs.working_sets import largest_working_set
 from memopt.passes.remat.planned.realization import realize
 from memopt.passes.remat.planned.reduction import Reduction
 from memopt.planning.effort import Effort
@@ -62,6 +61,7 @@ class _Planning:
     ) -> None:
         self._limit_bytes = limit_bytes
         self._held_bytes = network.buffer_graph.held_bytes
+        self._floor_bytes = largest_working_set(network.buffer_graph, network.sequence).size_bytes
         self._forms = forms
         self._reduction = Reduction.of(network, forms)
         graph = self._reduction.cost_graph
@@ -80,7 +80,7 @@ class _Planning:
 
     def plan(self) -> Rematerialized:
         limit_bytes = self._limit_bytes
-        if limit_bytes >= self._floor_bytes():
+        if limit_bytes >= self._floor_bytes:
             best, best_steps = self._approach(limit_bytes, self._starts, _ATTEMPTS)
         else:
             starts = [unchanged(self._reduction.cost_graph.order), *self._starts]
@@ -93,17 +93,6 @@ class _Planning:
             if found.peak_bytes < best.peak_bytes:
                 best, best_steps = found, steps
         return best
-
-    def _floor_bytes(self) -> int:
-        """What the operation needs that needs most: no plan is below it."""
-        graph = self._reduction.cost_graph
-        scratch = max((each.scratch_bytes for each in graph.operations), default=0)
-        read = np.bincount(
-            graph.read_ops,
-            weights=np.where(graph.read_takes, 0, graph.output_bytes[graph.read_values]),
-            minlength=graph.operation_count,
-        )
-        return graph.held_bytes + max(int(read.max(initial=0)), scratch)
 
     def _realize(self, steps: Steps) -> tuple[Rematerialized, Steps]:
         return realize(self._reduction, steps, self._forms), steps

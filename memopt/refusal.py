@@ -1,0 +1,63 @@
+"""Why a budget cannot be kept: the lowest peak found, what is in use there, what it cannot pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memopt.costs.working_sets import largest_working_set
+from memopt.errors import BudgetError
+from memopt.graph.op_types import called_functions
+
+if TYPE_CHECKING:
+    from memopt.costs.buffer_graph import MemoryTimeline
+    from memopt.graph.graph import FunctionLibrary
+
+_LARGEST_SHOWN = 3
+
+
+def refusal(
+    after: MemoryTimeline, budget_bytes: int, library: FunctionLibrary | None
+) -> BudgetError:
+    """The error that says that a budget is not kept.
+
+    Args:
+        after: The step with the lowest peak that was found.
+        budget_bytes: What it was to keep to, everything included.
+        library: The functions that it may call.
+    """
+    node = after.buffer_graph.nodes[after.sequence[after.peak_position]]
+    return BudgetError(
+        f"the budget of {budget_bytes} bytes cannot be kept: the lowest peak that was found is "
+        f"{after.peak_bytes} bytes, {after.held_bytes} of which are held before the step begins; "
+        f"the peak is at {node.name!r}{_largest_there(after)}{_floor_of(after, library)}",
+        budget_bytes,
+        after.peak_bytes,
+    )
+
+
+def _largest_there(after: MemoryTimeline) -> str:
+    """The largest results of the step at its peak, in words; "" if there are none."""
+    graph = after.buffer_graph
+    found = [
+        f"{graph.nodes[graph.makers[buffer]].name!r} ({graph.size_bytes[buffer]} bytes)"
+        for buffer in after.results_at_peak()[:_LARGEST_SHOWN]
+    ]
+    return f", where the largest results in use are {', '.join(found)}" if found else ""
+
+
+def _floor_of(after: MemoryTimeline, library: FunctionLibrary | None) -> str:
+    """What the step needs in any order, in words; "" if that is not known.
+
+    Calls are left out: what they need depends on how their functions are rewritten.
+    """
+    nodes = after.buffer_graph.nodes
+    running = after.sequence
+    if library is not None:
+        running = tuple(n for n in running if not called_functions(nodes[n], library))
+    floor = largest_working_set(after.buffer_graph, running)
+    if floor.node < 0:
+        return ""
+    return (
+        f"; no order and no recomputation gets below {floor.size_bytes} bytes, which "
+        f"{nodes[floor.node].name!r} needs to run"
+    )
