@@ -36,12 +36,13 @@ from support.native import optimize_native
 import memopt
 from memopt.costs.estimator import GrapplerCosts
 from memopt.costs.profiled_costs import ProfiledCosts
-from memopt.costs.working_sets import largest_working_set
 from memopt.errors import BudgetError
 from memopt.fitting.times import estimate_overhead
+from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
 from memopt.models import MODELS
 from memopt.passes.remat.algorithms import ALGORITHMS, BEST, COMPRESSING
+from memopt.refusal import find_floor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -194,8 +195,8 @@ def floor_of(result: OptimizationResult) -> int | None:
     runtime = result.report.runtime
     if runtime is None:
         return None
-    after = runtime.after
-    return largest_working_set(after.buffer_graph, after.sequence).size_bytes - after.held_bytes
+    floor = find_floor(runtime.after, from_graph_def(result.graph_def).library)
+    return floor.size_bytes - runtime.after.held_bytes
 
 
 def _graph_and_peak(result: OptimizationResult) -> tuple[GraphDef, int | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.costs.working_sets import largest_working_set
+from memopt.costs.working_sets import WorkingSet, largest_working_set
 from memopt.errors import BudgetError
 from memopt.graph.op_types import called_functions
 
@@ -29,7 +29,7 @@ def refusal(
     return BudgetError(
         f"the budget of {budget_bytes} bytes cannot be kept: the lowest peak that was found is "
         f"{after.peak_bytes} bytes, {after.held_bytes} of which are held before the step begins; "
-        f"the peak is at {node.name!r}{_largest_there(after)}{_floor_of(after, library)}",
+        f"the peak is at {node.name!r}{_largest_there(after)}{_floor_text(after, library)}",
         budget_bytes,
         after.peak_bytes,
     )
@@ -45,19 +45,28 @@ def _largest_there(after: MemoryTimeline) -> str:
     return f", where the largest results in use are {', '.join(found)}" if found else ""
 
 
-def _floor_of(after: MemoryTimeline, library: FunctionLibrary | None) -> str:
-    """What the step needs in any order, in words; "" if that is not known.
+def find_floor(after: MemoryTimeline, library: FunctionLibrary | None) -> WorkingSet:
+    """What no order and no recomputation of a step gets below.
 
     Calls are left out: what they need depends on how their functions are rewritten.
+
+    Args:
+        after: The step.
+        library: The functions that it may call.
     """
     nodes = after.buffer_graph.nodes
     running = after.sequence
     if library is not None:
         running = tuple(n for n in running if not called_functions(nodes[n], library))
-    floor = largest_working_set(after.buffer_graph, running)
+    return largest_working_set(after.buffer_graph, running)
+
+
+def _floor_text(after: MemoryTimeline, library: FunctionLibrary | None) -> str:
+    """The same in words; "" if there is nothing to say."""
+    floor = find_floor(after, library)
     if floor.node < 0:
         return ""
     return (
         f"; no order and no recomputation gets below {floor.size_bytes} bytes, which "
-        f"{nodes[floor.node].name!r} needs to run"
+        f"{after.buffer_graph.nodes[floor.node].name!r} needs to run"
     )
