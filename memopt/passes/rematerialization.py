@@ -36,6 +36,7 @@ from memopt.passes.remat.storing.offloading import Offloader
 from memopt.passes.remat.storing.storable import find_forms
 from memopt.passes.remat.summary import describe
 from memopt.sequencing.enforcement import enforce
+from memopt.sequencing.fusions import find_fused_pairs, turn_pairs
 from memopt.sequencing.orders import SEQUENCERS
 
 if TYPE_CHECKING:
@@ -251,15 +252,15 @@ class _Keeping:
     ) -> MemoryTimeline:
         """Make the copies of a plan, in one edit; returns the memory of the step with them.
 
-        What has to stand side by side for oneDNN can take more than was planned. Then there is
-        another plan, with as much less.
+        What has to stand side by side for oneDNN, either first, can take more than was planned.
+        Then there is another plan, with as much less.
         """
         before = self._rewriter.checkpoint()
         asked = limits
         for _ in range(_ATTEMPTS):
             plan = make_plan(self._options.algorithm, network, asked)
             final = self._apply(network, plan, limits, scope)
-            excess_bytes = _peak_bytes(final, scope) - limits.limit_bytes
+            excess_bytes = _highest_bytes(final, scope) - limits.limit_bytes
             if excess_bytes <= 0 or plan.peak_bytes > asked.limit_bytes:
                 return final
             self._rewriter.revert(before)
@@ -293,10 +294,13 @@ class _Keeping:
         return simulate(self.padded(step.buffer_graph), sequence)
 
 
-def _peak_bytes(timeline: MemoryTimeline, scope: ScopeBudget | None) -> int:
-    if scope is None:
-        return timeline.peak_bytes
-    return scope.peak_bytes(timeline.buffer_graph, timeline.sequence)
+def _highest_bytes(timeline: MemoryTimeline, scope: ScopeBudget | None) -> int:
+    """The peak of the step, or of a scope, whichever of a pair for oneDNN runs first."""
+    graph = timeline.buffer_graph
+    if scope is not None:
+        return scope.peak_bytes(graph, timeline.sequence)
+    turned = turn_pairs(graph.producers, timeline.sequence, find_fused_pairs(graph.nodes))
+    return max(timeline.peak_bytes, simulate(graph, turned).peak_bytes)
 
 
 def _hinted(

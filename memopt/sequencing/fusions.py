@@ -60,6 +60,26 @@ def keep_adjacent(
         del kept[units.torn]
 
 
+def turn_pairs(
+    producers: Sequence[Sequence[int]], sequence: Sequence[int], pairs: Mapping[int, int]
+) -> list[int]:
+    """The sequence with pairs that stand side by side the other way round, where that can be.
+
+    Both wait for the same, so TensorFlow runs either first.
+
+    Args:
+        producers: By node: what must come before it.
+        sequence: The nodes that run, producers first.
+        pairs: First to second.
+    """
+    turned = list(sequence)
+    for place in range(len(turned) - 1):
+        first, second = turned[place], turned[place + 1]
+        if pairs.get(first) == second and first not in producers[second]:
+            turned[place : place + 2] = second, first
+    return turned
+
+
 def _second(node: Node) -> Node | None:
     if node.op == "Conv2D":
         return _reader(node, 0, "BiasAdd", 0)

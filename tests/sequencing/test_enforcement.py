@@ -15,7 +15,7 @@ from memopt.graph.text import parse_graph
 from memopt.graph.traversal import Numbering
 from memopt.sequencing.enforcement import enforce
 from memopt.sequencing.frames import find_frames
-from memopt.sequencing.fusions import find_fused_pairs, keep_adjacent
+from memopt.sequencing.fusions import find_fused_pairs, keep_adjacent, turn_pairs
 from memopt.sequencing.precedence import Precedence
 
 if TYPE_CHECKING:
@@ -307,6 +307,18 @@ def test_a_pair_is_given_up_where_something_must_run_between() -> None:
     assert [buffers.nodes[node].name for node in kept] == ["df"]
     assert sorted(sequence) == sorted(precedence.program)
     precedence.sorted_by(sequence)
+
+
+def test_pairs_are_turned_where_neither_needs_the_other() -> None:
+    buffers = buffers_of(parse_graph(PAIRS))
+    precedence = Precedence(buffers.producers)
+    pairs = find_fused_pairs(buffers.nodes)
+    sequence, _ = keep_adjacent(precedence, precedence.program, pairs)
+    turned = turn_pairs(buffers.producers, sequence, pairs)
+    assert [buffers.nodes[node].name for node in turned] == (
+        "x f bias0 sizes before bias conv y between dy db df late".split()
+    )
+    assert turn_pairs(buffers.producers, precedence.program, pairs) == precedence.program
 
 
 def test_nodes_that_do_not_run_are_left_out() -> None:
