@@ -135,9 +135,15 @@ def test_a_rewritten_function_computes_again(step: TrainingStep) -> None:
 # --- not kept ------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_kept_is_an_error_that_says_what_could(item: GrapplerItem) -> None:
+@pytest.fixture(scope="module")
+def small_item() -> GrapplerItem:
+    """A refusal looks for the lowest peak, which takes a while."""
+    return GrapplerItem.from_concrete_function(MODELS["mlp"](batch=64, width=64, layers=8).function)
+
+
+def test_what_cannot_be_kept_is_an_error_that_says_what_could(small_item: GrapplerItem) -> None:
     with pytest.raises(BudgetError) as caught:
-        memopt.optimize(item, budget=20_000)
+        memopt.optimize(small_item, budget=20_000)
     error = caught.value
     assert error.budget_bytes == 20_000
     assert str(error).startswith(
@@ -150,19 +156,17 @@ def test_what_cannot_be_kept_is_an_error_that_says_what_could(item: GrapplerItem
     floor = re.search(r"no recomputation gets below ([0-9]+) bytes, which '", str(error))
     assert floor is not None
     assert 0.3 * error.lowest_bytes < int(floor[1]) <= error.lowest_bytes
-    assert memopt.optimize(item, budget=error.lowest_bytes).report.runtime is not None
+    assert memopt.optimize(small_item, budget=error.lowest_bytes).report.runtime is not None
 
 
 # --- dumps ---------------------------------------------------------------------------------------
 
 
-def test_a_refusal_without_the_lowest_peak_tells_what_was_tried() -> None:
+def test_a_refusal_without_the_lowest_peak_tells_what_was_tried(small_item: GrapplerItem) -> None:
     """It is there sooner, and on a small step as good, to one percent."""
-    step = MODELS["mlp"](batch=64, width=64, layers=8)
-    item = GrapplerItem.from_concrete_function(step.function)
-    before = memopt.optimize(item, level="ordered").report.runtime
+    before = memopt.optimize(small_item, level="ordered").report.runtime
     assert before is not None
-    lowest, tried = (_refused_at(item, find_lowest) for find_lowest in (True, False))
+    lowest, tried = (_refused_at(small_item, find_lowest) for find_lowest in (True, False))
     assert 0.99 * lowest <= tried <= before.after.peak_bytes
 
 

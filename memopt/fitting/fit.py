@@ -129,7 +129,8 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
 def _find_sizes(planner: SizePlanner, multiple: int) -> tuple[int, int]:
     """The largest sizes that are found to fit, unchanged (0 if none does) and rewritten.
 
-    Quick plans say about where the latter is, the best ones go on.
+    Quick plans say about where the latter is, the best ones go on. If they get no further, they
+    may still be cheaper.
 
     Raises:
         BudgetError: Not even the smallest size fits.
@@ -143,6 +144,7 @@ def _find_sizes(planner: SizePlanner, multiple: int) -> tuple[int, int]:
     size = find_largest(planner.excess, size or multiple, multiple=multiple, most_growth=growth)
     if not size:
         raise _too_small(planner, multiple)
+    planner.settle(size)
     return free_size, size
 
 

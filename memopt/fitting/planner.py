@@ -135,6 +135,15 @@ class SizePlanner:
             return quick
         return self._probe(size, is_quick=False)
 
+    def settle(self, size: int) -> None:
+        """Plan a size that a quick plan fits as well as can be, and keep the cheaper of the two."""
+        quick = self._known.get((size, True))
+        if quick is None or quick.result is None:
+            return
+        best = self._probe(size, is_quick=False)
+        if best.result is not None and best.overhead < quick.overhead:
+            del self._known[size, True]
+
     def leave_more(self) -> None:
         """Leave the allocator twice as much: what was predicted to find room did not."""
         self._spare_bytes *= 2
