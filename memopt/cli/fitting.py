@@ -39,7 +39,7 @@ from memopt.console import start_tensorflow, terminal, working
 )
 @click.option("-o", "--output", help="Where the rewritten graph for the size that is found goes.")
 @COSTS
-@click.option("--run/--no-run", default=True, show_default=True, help="Prove it by a real step.")
+@click.option("--run/--no-run", default=True, show_default=True, help="Prove it by real steps.")
 @SEED
 @click.option("--fetch", multiple=True, help="A tensor or operation that the caller asks for.")
 @click.option("--feed", multiple=True, help="A tensor that the caller gives.")
