@@ -27,6 +27,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from lowest import optimize_lowest
 from machine import describe_machine
 from peaks_picture import draw_peaks
 from rich.console import Console
@@ -170,7 +171,7 @@ def rewrites(step: TrainingStep, arguments: argparse.Namespace) -> Iterator[Rewr
     native = optimize_native(item.graph_def, "HEURISTICS", fetch, NATIVE_SCOPE)
     yield Rewrite("native", None, native, None, None, None, 0.0)
     yield rewritten("order only", None, memopt.optimize, level="ordered")
-    yield rewritten("sqrt(n) segments", None, lowest, algorithm="sqrt")
+    yield rewritten("sqrt(n) segments", None, optimize_lowest, algorithm="sqrt")
     for percent in arguments.budgets:
         for algorithm in arguments.algorithms:
             options = {"budget": f"{percent}%", "algorithm": algorithm}
@@ -179,15 +180,7 @@ def rewrites(step: TrainingStep, arguments: argparse.Namespace) -> Iterator[Rewr
             except BudgetError:
                 continue
     for algorithm in arguments.algorithms:
-        yield rewritten(f"{algorithm}, lowest", None, lowest, algorithm=algorithm)
-
-
-def lowest(item: GrapplerItem, **options: Any) -> OptimizationResult:
-    """The result with the lowest peak that can be found."""
-    try:
-        return memopt.optimize(item, budget=1, **options)
-    except BudgetError as error:
-        return memopt.optimize(item, budget=error.lowest_bytes, **options)
+        yield rewritten(f"{algorithm}, lowest", None, optimize_lowest, algorithm=algorithm)
 
 
 def floor_of(result: OptimizationResult) -> int | None:

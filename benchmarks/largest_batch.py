@@ -24,13 +24,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from lowest import optimize_lowest
 from machine import describe_machine
 from rich.console import Console
 from rich.table import Table
 from support.native import optimize_native
 
 import memopt
-from memopt.errors import BudgetError, OutOfMemoryError
+from memopt.errors import OutOfMemoryError
 from memopt.models import MODELS
 from memopt.options import parse_bytes
 from memopt.runtime.entry import as_program
@@ -158,11 +159,7 @@ def ordered(item: GrapplerItem) -> GraphDef:
 
 def checkpointed(item: GrapplerItem) -> GraphDef:
     """The rule of about sqrt(n) segments, in memopt's order."""
-    options: dict[str, Any] = {"algorithm": "sqrt", "budget": 1}
-    try:
-        return memopt.optimize(item, **options).graph_def
-    except BudgetError as error:
-        return memopt.optimize(item, **options | {"budget": error.lowest_bytes}).graph_def
+    return optimize_lowest(item, algorithm="sqrt").graph_def
 
 
 REWRITES = {"unchanged": unchanged, "native": native, "ordered": ordered, "sqrt(n)": checkpointed}

@@ -159,9 +159,6 @@ def test_what_cannot_be_kept_is_an_error_that_says_what_could(small_item: Grappl
     assert memopt.optimize(small_item, budget=error.lowest_bytes).report.runtime is not None
 
 
-# --- dumps ---------------------------------------------------------------------------------------
-
-
 def test_a_refusal_without_the_lowest_peak_tells_what_was_tried(small_item: GrapplerItem) -> None:
     """It is there sooner, and on a small step as good, to one percent."""
     before = memopt.optimize(small_item, level="ordered").report.runtime
@@ -175,6 +172,9 @@ def _refused_at(item: GrapplerItem, find_lowest: bool) -> int:
     with pytest.raises(BudgetError) as caught:
         memopt.optimize(item, budget="2%", pass_options=options)
     return caught.value.lowest_bytes
+
+
+# --- dumps ---------------------------------------------------------------------------------------
 
 
 def test_dumps_are_written_beside_the_result(item: GrapplerItem, tmp_path: Path) -> None:

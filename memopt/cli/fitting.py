@@ -61,8 +61,8 @@ def fit(
 ) -> None:
     """Find the largest batch of MODEL, a graph file, whose rewritten step fits into memory.
 
-    The step has to be saved with its batch left open. Nothing is run for the search; then one real
-    step proves it. What is written with -o is for the size that was found and no other.
+    The step has to be saved with its batch left open. Nothing is run for the search; then real
+    steps prove it. What is written with -o is for the size that was found and no other.
     """
     from memopt.fitting.dimensions import Dimension
     from memopt.fitting.fit import fit as fit_graph

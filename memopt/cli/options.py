@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,9 @@ from memopt.errors import OptionsError
 from memopt.options import Budget, parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    import numpy.typing as npt
 
 
 @contextmanager
@@ -49,6 +51,22 @@ def as_budget(
         return None if value is None else Budget.parse(value)
 
 
+def values(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of a command for what its steps run with: inputs, variables and a seed."""
+    return _INPUTS(_VARIABLES(SEED(command)))
+
+
+def arrays_of(path: str | None) -> dict[str, npt.NDArray[Any]] | None:
+    """The values of `--inputs` or `--variables`; `None` if the option is not given.
+
+    Raises:
+        FileError: The file holds none.
+    """
+    from memopt.io import read_arrays
+
+    return None if path is None else read_arrays(path)
+
+
 def listed(devices: VirtualCluster | None) -> VirtualCluster:
     """The devices that were named, or those that TensorFlow finds here when it has started."""
     if devices is not None:
@@ -66,8 +84,10 @@ COSTS = click.option(
 MODE = click.option(
     "--mode", type=click.Choice(["exact", "as-is"]), default="exact", show_default=True
 )
-INPUTS = click.option("--inputs", help="An .npz file with values of what is fed, by tensor name.")
-VARIABLES = click.option("--variables", help="An .npz file with values of variables, by node name.")
+_INPUTS = click.option("--inputs", help="An .npz file with values of what is fed, by tensor name.")
+_VARIABLES = click.option(
+    "--variables", help="An .npz file with values of variables, by node name."
+)
 SEED = click.option("--seed", type=int, default=0, show_default=True, help="For values made up.")
 DEVICES = click.option(
     "--device",

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from memopt.cli.options import INPUTS, MODE, SEED, VARIABLES
+from memopt.cli.options import MODE, arrays_of, values
 from memopt.console import start_tensorflow, terminal, working
 
 
@@ -16,9 +16,7 @@ from memopt.console import start_tensorflow, terminal, working
 @click.option("--steps", type=click.IntRange(min=1), default=5, show_default=True)
 @MODE
 @click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, help="Ops shown.")
-@INPUTS
-@VARIABLES
-@SEED
+@values
 @click.option("--fetch", multiple=True, help="A tensor or operation to run.")
 @click.option("--feed", multiple=True, help="A tensor to feed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the times of ops as JSON.")
@@ -40,7 +38,6 @@ def profile(
 
     The profile is a RunMetadata message, or a table of nanoseconds if OUTPUT ends in .json.
     """
-    from memopt.io import read_arrays
     from memopt.report.profiles import profile_table
     from memopt.runtime.profile import profile as profile_graph
 
@@ -50,8 +47,8 @@ def profile(
             graph,
             steps=steps,
             mode="exact" if mode == "exact" else "as-is",
-            inputs=None if inputs is None else read_arrays(inputs),
-            variables=None if variables is None else read_arrays(variables),
+            inputs=arrays_of(inputs),
+            variables=arrays_of(variables),
             seed=seed,
             fetch=fetch or None,
             feed=feed or None,

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from memopt.cli.options import INPUTS, MODE, SEED, VARIABLES, as_bytes
+from memopt.cli.options import MODE, arrays_of, as_bytes, values
 from memopt.cli.printing import print_json, print_verification
 from memopt.console import start_tensorflow, working
 
@@ -24,9 +24,7 @@ from memopt.console import start_tensorflow, working
     callback=as_bytes,
     help='What the rewritten step may use, such as "512MiB".',
 )
-@INPUTS
-@VARIABLES
-@SEED
+@values
 @click.option("--fetch", multiple=True, help="A tensor or operation to run and compare.")
 @click.option("--feed", multiple=True, help="A tensor to feed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -48,7 +46,6 @@ def verify(
 
     Exit status 1 if they do not compute the same.
     """
-    from memopt.io import read_arrays
     from memopt.runtime.entry import verify as verify_graphs
 
     start_tensorflow()
@@ -56,8 +53,8 @@ def verify(
         verification = verify_graphs(
             original,
             rewritten,
-            inputs=None if inputs is None else read_arrays(inputs),
-            variables=None if variables is None else read_arrays(variables),
+            inputs=arrays_of(inputs),
+            variables=arrays_of(variables),
             steps=steps,
             mode=mode,
             timing_rounds=rounds,

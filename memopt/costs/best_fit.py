@@ -70,8 +70,7 @@ class BestFit:
     @property
     def largest_bytes(self) -> int:
         """The most that can be had in one piece."""
-        left_bytes = (self._limit_bytes - self._taken_bytes) // _UNIT_BYTES * _UNIT_BYTES
-        return max(int(self._free[-1][0]) if self._free else 0, left_bytes)
+        return max(int(self._free[-1][0]) if self._free else 0, self._left_bytes)
 
     def free(self, place: int) -> None:
         """Give memory back."""
@@ -87,6 +86,11 @@ class BestFit:
         chunk.is_free = True
         insort(self._free, (chunk.size_bytes, chunk.place))
 
+    @property
+    def _left_bytes(self) -> int:
+        """What no region has taken yet."""
+        return (self._limit_bytes - self._taken_bytes) // _UNIT_BYTES * _UNIT_BYTES
+
     def _find(self, needed_bytes: int) -> _Chunk | None:
         """Take the smallest free chunk that is large enough, of equal ones the first in memory."""
         position = bisect_left(self._free, (needed_bytes, -math.inf))
@@ -95,7 +99,7 @@ class BestFit:
         return self._chunks[int(self._free.pop(position)[1])]
 
     def _extend(self, needed_bytes: int) -> bool:
-        left_bytes = (self._limit_bytes - self._taken_bytes) // _UNIT_BYTES * _UNIT_BYTES
+        left_bytes = self._left_bytes
         if needed_bytes > left_bytes:
             return False
         grown = False

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 LARGEST = 1 << 30
 """No larger size is tried; a step whose memory does not depend on it would never end."""
 
-FINENESS = 32
+_FINENESS = 32
+"""Sizes are told apart to this part of themselves, small ones to one."""
 MOST_GROWTH = 2.0
 _OVERSHOOT = 1.02
 _LEAST_GROWTH = 1.125
@@ -42,7 +43,7 @@ def find_largest(
     *,
     multiple: int = 1,
     most_growth: float = MOST_GROWTH,
-    fineness: int = FINENESS,
+    fineness: int = _FINENESS,
 ) -> int:
     """The largest size that fits, to 1/32 or what else is asked for; 0 if none does.
 

@@ -299,7 +299,10 @@ def _highest_bytes(timeline: MemoryTimeline, scope: ScopeBudget | None) -> int:
     graph = timeline.buffer_graph
     if scope is not None:
         return scope.peak_bytes(graph, timeline.sequence)
-    turned = turn_pairs(graph.producers, timeline.sequence, find_fused_pairs(graph.nodes))
+    pairs = find_fused_pairs(graph.nodes)
+    if not pairs:
+        return timeline.peak_bytes
+    turned = turn_pairs(graph.producers, timeline.sequence, pairs)
     return max(timeline.peak_bytes, simulate(graph, turned).peak_bytes)
 
 
