@@ -175,6 +175,20 @@ class Planner:
         best = min(best, fresh, key=_rank)
         return steps_of(best), not best.numbers[1]
 
+    def search_near(self, budget_bytes: int, steps: Steps) -> tuple[Steps, bool]:
+        """The best sequence that is found near one, and whether it is within a budget.
+
+        Args:
+            budget_bytes: What may be in use at any step, everything included.
+            steps: What to begin with, which may be over the budget.
+        """
+        state = new_state(self._problem, budget_bytes - self._graph.held_bytes, self._seed)
+        best = new_best(state)
+        self._offer(state, best, steps)
+        for schedule in self._effort.rework:
+            self._improve(state, best, schedule)
+        return steps_of(best), not best.numbers[1]
+
     def _search(self, room: int, starts: Iterable[Steps]) -> Best:
         """The best sequence for a budget: over it by as little as possible, then cheapest."""
         state = new_state(self._problem, room, self._seed)

@@ -76,7 +76,7 @@ class PathWalk(Walk):
         super()._release(op)
         if self._now < self._turn:
             return
-        idle = np.flatnonzero(self._live) if self._now == self._turn else self._sources_of(op)
+        idle = np.flatnonzero(self._live) if self._now == self._turn else self._sources_of[op]
         for other in dict.fromkeys(int(each) for each in idle):
             is_large = self._held[other] >= self._smallest_bytes
             # What is read by the very next one is not given up for it.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from memopt.passes.remat.walk import Rematerialized
     from memopt.planning.starts import Steps
 
-_ATTEMPTS = 3
-"""How often a limit is tried, each time with what was missing before taken off."""
+_ATTEMPTS = 5
+"""How often a limit is tried, each time with more of what was missing before taken off."""
 _LOWER = (0.93, 0.98)
 """Of the lowest peak so far, what is tried next where the limit is out of reach."""
 _MOST_WORK_US = 6e6
@@ -86,10 +86,10 @@ class _Planning:
             starts = [unchanged(self._reduction.cost_graph.order), *self._starts]
             best, best_steps = min(map(self._realize, starts), key=lambda each: each[0].peak_bytes)
         for share in _LOWER:
-            if best.peak_bytes <= limit_bytes:
-                break
             room_bytes = self._held_bytes + int((best.peak_bytes - self._held_bytes) * share)
-            found, steps = self._approach(max(room_bytes, limit_bytes), [best_steps], 1)
+            if room_bytes <= limit_bytes:
+                break
+            found, steps = self._approach(room_bytes, [best_steps], 1)
             if found.peak_bytes < best.peak_bytes:
                 best, best_steps = found, steps
         return best
@@ -103,14 +103,14 @@ class _Planning:
         """What keeps a limit once it is put together, or comes nearest to it."""
         found: list[tuple[Rematerialized, Steps]] = []
         room_bytes = limit_bytes
-        for _ in range(attempts):
-            steps, is_within = self._planner.search(room_bytes, starts)
+        steps, is_within = self._planner.search(room_bytes, starts)
+        for attempt in range(attempts):
             done, _ = self._realize(steps)
             found.append((done, steps))
             if done.peak_bytes <= limit_bytes or not is_within:
                 break
-            room_bytes -= done.peak_bytes - limit_bytes
-            starts = (*starts, steps)
+            room_bytes -= (done.peak_bytes - limit_bytes) << attempt
+            steps, is_within = self._planner.search_near(room_bytes, steps)
         return min(
             found, key=lambda each: (max(each[0].peak_bytes, limit_bytes), each[0].added_weight)
         )
