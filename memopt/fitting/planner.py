@@ -9,6 +9,7 @@ from memopt.costs.best_fit import has_room, least_limit_bytes
 from memopt.costs.choice import choose_costs
 from memopt.costs.properties import Properties
 from memopt.errors import BudgetError, InvalidGraphError
+from memopt.fitting.budgets import Budgets
 from memopt.fitting.dimensions import with_size
 from memopt.fitting.times import estimate_overhead
 from memopt.graph.graphdef import from_graph_def
@@ -32,9 +33,6 @@ _QUICK = Rematerialization(algorithm=SEGMENTS, find_lowest=False)
 _THOROUGH = Rematerialization(find_lowest=False)
 _BUDGETS = 4
 """How many budgets are tried for a size: what fits by its sum may find no room for its parts."""
-_LOWER = 0.96
-_HOPELESS = 0.5
-"""The excess of time that somewhat more memory does not make up for."""
 _SPARE_SHARE = 1024
 _LEAST_SPARE_BYTES = 1 << 16
 """Of the memory, what the allocator has to have left for what is not as it is predicted."""
@@ -173,35 +171,26 @@ class SizePlanner:
         """Plan within the memory, and within less while the allocator finds no room for a plan.
 
         What had to be left free for the allocator's sake at one size has to be at the next, about;
-        where that takes a bit too much time, half of it is tried.
+        where that takes too much time, what lies between is tried.
         """
         item = self.sized(size)
-        budget_bytes = self._budget_bytes
+        budgets = Budgets(self.limit_bytes, self._budget_bytes)
         best: Probe | None = None
-        is_last = False
         for _ in range(_BUDGETS):
+            budget_bytes = budgets.next_bytes
             try:
                 probe = self._judge(size, item, self._plan(size, item, budget_bytes, how))
             except BudgetError as error:
                 if best is not None or budget_bytes == self.limit_bytes:
                     return best or self._without_plan(size, error.lowest_bytes)
-                budget_bytes = self.limit_bytes
+                budgets.next_bytes = self.limit_bytes
                 continue
             if probe.result is not None:
                 self._budget_bytes = budget_bytes
                 return probe
-            is_first, best = best is None, min(best or probe, probe, key=lambda each: each.excess)
-            if is_last:
-                return best
-            if probe.needed_bytes > self.limit_bytes:
-                share = self.limit_bytes / probe.needed_bytes
-                budget_bytes = int(min(probe.peak_bytes * share, budget_bytes * _LOWER))
-                continue
-            left_bytes = self.limit_bytes - budget_bytes
-            if not is_first or not left_bytes or probe.excess > _HOPELESS:
-                return best
-            budget_bytes += -(-left_bytes // 2)
-            is_last = True
+            best = min(best or probe, probe, key=lambda each: each.excess)
+            if not budgets.learn(probe.peak_bytes, probe.needed_bytes, probe.excess):
+                break
         assert best is not None
         return best
 

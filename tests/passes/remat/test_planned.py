@@ -174,6 +174,25 @@ def test_what_holds_next_to_nothing_is_folded() -> None:
     assert reduction.nodes == (2, 3, 4)
 
 
+def test_what_is_next_to_nothing_is_told_by_the_room_there_is() -> None:
+    """What the step as it is does not feel can be what a plan in a fraction of it goes over by."""
+    steps = [Step("x", (), -1), Step("small", ("x",), 50), Step("big", ("small",), 4_000)]
+    steps += [Step("other", ("big",), 4_000), Step("last", ("other", "big", "small"), 4_000)]
+    network = network_of(small_graph(steps), fixed=("x", "last"))
+    assert Reduction.of(network, {}).nodes == (2, 3, 4)
+    assert Reduction.of(network, {}, room_bytes=4_000).nodes == (1, 2, 3, 4)
+    assert Reduction.of(network, {}, room_bytes=1 << 40).nodes == (2, 3, 4)
+
+
+def test_what_runs_again_with_what_may_not_is_no_sequence_of_the_planner() -> None:
+    network = layers(4)
+    done = rematerialize_planned(network, network.peak_bytes - 8, forms={})
+    assert done.copies
+    assert Reduction.of(network, {}).steps(done) is not None
+    network.recomputable[:] = [False] * len(network.recomputable)  # type: ignore[index]
+    assert Reduction.of(network, {}).steps(done) is None
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_decision_says_what_the_peak_would_be_without_it(seed: int) -> None:
     network = random_network(Random(seed), 60)
@@ -203,10 +222,14 @@ def test_a_decision_is_explained_by_what_would_be_without_it() -> None:
     )
 
 
+@pytest.mark.parametrize("room_bytes", [None, 1 << 14])
 def test_what_onednn_may_fuse_is_planned_side_by_side(
-    tiny_item: Callable[[str], GrapplerItem],
+    tiny_item: Callable[[str], GrapplerItem], room_bytes: int | None
 ) -> None:
-    """The gradient of a bias reads what the gradient of its filter reads, right after it."""
+    """The gradient of a bias reads what the gradient of its filter reads, right after it.
+
+    However little room there is, in which its few bytes count.
+    """
     item = tiny_item("resnet50")
     graph = from_graph_def(item.graph_def)
     fetched = frozenset(name.partition(":")[0] for name in item.fetch)
@@ -215,7 +238,7 @@ def test_what_onednn_may_fuse_is_planned_side_by_side(
     order = Ordering().order(graph, context)
     assert order is not None
     network = eligible_network(graph, order.buffer_graph, order.sequence, context)
-    reduction = Reduction.of(network, {})
+    reduction = Reduction.of(network, {}, room_bytes)
     nodes = network.buffer_graph.nodes
     pairs = {
         first: second
@@ -224,6 +247,9 @@ def test_what_onednn_may_fuse_is_planned_side_by_side(
     }
     assert len(pairs) > 50
     assert all(reduction.operation[second] < 0 for second in pairs.values())
+    if room_bytes is not None:
+        operations = [reduction.cost_graph.operations[reduction.operation[node]] for node in pairs]
+        assert all(len(operation.output_bytes) == 2 for operation in operations)
     done = realize(reduction, unchanged(np.array(reduction.cost_graph.order)), {})
     place = {node: position for position, node in enumerate(done.sequence)}
     assert all(place[second] == place[first] + 1 for first, second in pairs.items())

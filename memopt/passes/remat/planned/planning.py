@@ -63,7 +63,8 @@ class _Planning:
         self._held_bytes = network.buffer_graph.held_bytes
         self._floor_bytes = largest_working_set(network.buffer_graph, network.sequence).size_bytes
         self._forms = forms
-        self._reduction = Reduction.of(network, forms)
+        room_bytes = max(limit_bytes, self._floor_bytes) - self._held_bytes
+        self._reduction = Reduction.of(network, forms, room_bytes)
         graph = self._reduction.cost_graph
         self._planner = Planner(
             graph,
@@ -110,7 +111,10 @@ class _Planning:
             if done.peak_bytes <= limit_bytes or not is_within:
                 break
             room_bytes -= (done.peak_bytes - limit_bytes) << attempt
-            steps, is_within = self._planner.search_near(room_bytes, steps)
+            near, is_within = self._planner.search_near(room_bytes, steps)
+            if not is_within:
+                near, is_within = self._planner.search(room_bytes, (*starts, steps))
+            steps = near
         return min(
             found, key=lambda each: (max(each[0].peak_bytes, limit_bytes), each[0].added_weight)
         )

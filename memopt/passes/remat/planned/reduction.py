@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from memopt.passes.remat.walk import Rematerialized
 
 _NEGLECTED = 200
-"""All folded buffers together hold at most this fraction of the step's own peak at any time."""
+"""All folded buffers together hold at most this fraction of the step's room at any time."""
 _FIRST_SIZE = 100
 """The largest that one of them can be, as a fraction of that."""
 _WIDEST = 4
@@ -50,7 +51,12 @@ class Reduction:
     operation: tuple[int, ...]
 
     @classmethod
-    def of(cls, network: Network, forms: Mapping[int, Sequence[Form]]) -> Reduction:
+    def of(
+        cls,
+        network: Network,
+        forms: Mapping[int, Sequence[Form]],
+        room_bytes: int | None = None,
+    ) -> Reduction:
         """Fold a network.
 
         Views are folded, and what neither makes nor reads anything but the smallest buffers: they
@@ -59,14 +65,16 @@ class Reduction:
         Args:
             network: The sequence with its buffers.
             forms: By node: other forms of its result; those on the host become swaps.
+            room_bytes: What the step is to need on top of what is held before it, by which is told
+                what is small; what it needs in its sequence if not given.
         """
-        return _Reducing(network, forms).reduce()
+        return _Reducing(network, forms, room_bytes).reduce()
 
     def steps(self, done: Rematerialized) -> Steps | None:
         """A sequence with copies as the planner has it.
 
-        `None` if the planner has no such sequence: something runs too often, or is kept in a form
-        that is not on the host.
+        `None` if the planner has no such sequence: something runs too often, or again though it is
+        one with what may not, or is kept in a form that is not on the host.
         """
         table = done.instructions
         found = [(0, 0)] if self.nodes[:1] == (START,) else []
@@ -86,21 +94,29 @@ class Reduction:
         counts = np.bincount(steps.operations, minlength=len(self.nodes))
         if len(found) > _LONGEST * len(self.nodes) or counts.max(initial=0) >= COPIES:
             return None
+        computed = np.bincount(steps.operations[steps.swapped == 0], minlength=len(self.nodes))
+        if np.any((computed > 1) & ~self.cost_graph.recomputable):
+            return None
         return steps if counts.all() else None
 
 
 class _Reducing:
-    def __init__(self, network: Network, forms: Mapping[int, Sequence[Form]]) -> None:
+    def __init__(
+        self, network: Network, forms: Mapping[int, Sequence[Form]], room_bytes: int | None
+    ) -> None:
         graph = network.buffer_graph
         self._network = network
         self._graph = graph
         self._forms = forms
         self._timeline = simulate(graph, network.sequence)
+        needed_bytes = self._timeline.step_peak_bytes
+        self._room_bytes = needed_bytes if room_bytes is None else min(needed_bytes, room_bytes)
         self._maker = graph.makers
         self._is_pinned = find_views(network).pinned
         self._runs = frozenset(network.sequence)
         self._is_large = self._find_large()
         self._partner = {second: first for first, second in find_fused_pairs(graph.nodes).items()}
+        self._joined = self._find_joined()
         self._has_users = [False] * len(graph.nodes)
         for node in network.sequence:
             for source in network.inputs[node]:
@@ -122,10 +138,12 @@ class _Reducing:
             self._place[buffer] = (0, output)
         kept = self._find_kept()
         leads_on = self._find_leading(kept)
+        # What comes after many others and before some more is kept too, but not a part of another.
+        may_be_wide = leads_on.difference(self._joined.values())
         before: list[tuple[int, ...]] = [()] * len(self._nodes)
         for node in network.sequence:
             behind = self._find_behind(network.precedence.producers[node])
-            if node not in kept and not (node in leads_on and len(behind) > _WIDEST):
+            if node not in kept and not (node in may_be_wide and len(behind) > _WIDEST):
                 partner = self._operation[self._partner[node]] if node in self._partner else -1
                 self._behind[node] = behind if partner < 0 else (*behind, partner)
                 continue
@@ -139,6 +157,18 @@ class _Reducing:
         cost_graph = CostGraph.build(operations, held_bytes=self._graph.held_bytes - freed_bytes)
         return Reduction(network, cost_graph, tuple(self._nodes), tuple(self._operation))
 
+    def _find_joined(self) -> dict[int, int]:
+        """By node: what runs right behind it, as a part of it: both make their results together.
+
+        That is the second of a pair for oneDNN which reads nothing but what the first reads.
+        """
+        sequence, read = self._network.sequence, self._graph.read
+        return {
+            first: second
+            for first, second in itertools.pairwise(sequence)
+            if self._partner.get(second) == first and set(read[second]) <= set(read[first])
+        }
+
     def _find_large(self) -> list[bool]:
         """By buffer: whether the step makes or frees it and it is too large to be neglected."""
         graph, runs = self._graph, self._runs
@@ -147,8 +177,8 @@ class _Reducing:
             for buffer, maker in enumerate(self._maker)
             if maker in runs or self._is_freed(buffer)
         }
-        most_bytes = self._timeline.step_peak_bytes // _NEGLECTED
-        size_bytes = self._timeline.step_peak_bytes // _FIRST_SIZE
+        most_bytes = self._room_bytes // _NEGLECTED
+        size_bytes = self._room_bytes // _FIRST_SIZE
         while size_bytes and self._together_bytes(moving, size_bytes) > most_bytes:
             size_bytes //= 2
         return [
@@ -180,9 +210,9 @@ class _Reducing:
             if self._is_repeatable(node):
                 # Copies of a node come before them, too.
                 kept.update(network.followers[node])
-            if graph.scratch_bytes[node] * _NEGLECTED > self._timeline.step_peak_bytes:
+            if graph.scratch_bytes[node] * _NEGLECTED > self._room_bytes:
                 kept.add(node)
-        return kept & self._runs
+        return (kept & self._runs).difference(self._joined.values())
 
     def _find_leading(self, kept: Collection[int]) -> set[int]:
         """The nodes that come before some of others."""
@@ -194,7 +224,10 @@ class _Reducing:
         return leads_on
 
     def _outputs(self, node: int) -> list[int]:
-        return [buffer for buffer in self._graph.made[node] if self._is_large[buffer]]
+        made = self._graph.made[node]
+        if node in self._joined:
+            made = made + self._graph.made[self._joined[node]]
+        return [buffer for buffer in made if self._is_large[buffer]]
 
     def _reads_for_itself(self, node: int) -> bool:
         """Whether a node is the end of something large, and does not hand it on.
@@ -222,6 +255,8 @@ class _Reducing:
         graph = self._graph
         if not self._network.recomputable[node] or not self._outputs(node):
             return False
+        if node in self._joined and self._outputs(self._joined[node]):
+            return False
         return not any(graph.lasting[b] or self._is_pinned[b] for b in graph.made[node])
 
     def _find_behind(self, producers: Iterable[int]) -> tuple[int, ...]:
@@ -245,14 +280,19 @@ class _Reducing:
             output_bytes=tuple(size_bytes[buffer] for buffer in outputs),
             inputs=tuple(self._place[buffer] for buffer in reads),
             writes_over=self._find_taken(outputs, reads),
-            # A loop whose body frees what it was given counts less than nothing.
-            scratch_bytes=max(graph.scratch_bytes[node], 0),
+            scratch_bytes=self._scratch_bytes(node),
             is_recomputable=is_repeatable,
             kept=tuple(place for place, each in enumerate(outputs) if graph.lasting[each]),
             after=tuple(each for each in before if each not in read),
             until=tuple(self._operation[f] for f in followers if self._operation[f] > op),
             swap_cost=self._swap_cost(node),
         )
+
+    def _scratch_bytes(self, node: int) -> int:
+        scratch_bytes = self._graph.scratch_bytes
+        joined_bytes = scratch_bytes[self._joined[node]] if node in self._joined else 0
+        # A loop whose body frees what it was given counts less than nothing.
+        return max(scratch_bytes[node], joined_bytes, 0)
 
     def _find_taken(self, outputs: Sequence[int], reads: Sequence[int]) -> tuple[int, ...]:
         """Which inputs the outputs take over: as it is without a plan, or the kernel's choice."""
