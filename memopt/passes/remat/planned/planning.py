@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 5
 """How often a limit is tried, each time with more of what was missing before taken off."""
+_NEXT_LOWER = 1024
+"""Of the room, what is taken off at least: a few bytes less are still had by what is neglected."""
 _LOWER = (0.93, 0.98)
 """Of the lowest peak so far, what is tried next where the limit is out of reach."""
 _MOST_WORK_US = 6e6
@@ -104,13 +106,15 @@ class _Planning:
         """What keeps a limit once it is put together, or comes nearest to it."""
         found: list[tuple[Rematerialized, Steps]] = []
         room_bytes = limit_bytes
+        least_bytes = (limit_bytes - self._held_bytes) // _NEXT_LOWER
         steps, is_within = self._planner.search(room_bytes, starts)
         for attempt in range(attempts):
             done, _ = self._realize(steps)
             found.append((done, steps))
             if done.peak_bytes <= limit_bytes or not is_within:
                 break
-            room_bytes -= (done.peak_bytes - limit_bytes) << attempt
+            missing_bytes = max(done.peak_bytes - limit_bytes, least_bytes)
+            room_bytes -= missing_bytes << attempt
             near, is_within = self._planner.search_near(room_bytes, steps)
             if not is_within:
                 near, is_within = self._planner.search(room_bytes, (*starts, steps))
