@@ -50,11 +50,13 @@ def test_an_ordered_step_with_loops_has_the_planned_peak_whatever_runs_at_once()
     ordered = order_step(replace(item, graph_def=serial.graph_def), Ordering())
     program = Program.from_concrete_function(step.function, step.inputs)
     assert verify(program, ordered.graph_def, steps=2, timing_rounds=0).equal
-    peaks = _peaks(program.replace_graph(ordered.graph_def))
+    alone, at_once = _peaks(program.replace_graph(ordered.graph_def))
     # With the bodies in order the loops need less than when the main graph was ordered.
     planned = _planned_peak(replace(item, graph_def=ordered.graph_def))
     # What a test gives, a byte, goes when all that it decides has been decided.
-    assert peaks == pytest.approx([planned] * len(peaks), rel=0.001)
+    assert alone == pytest.approx(planned, rel=0.001)
+    # A thread lets go of what it has read when the next operation may have begun on another one.
+    assert at_once == pytest.approx(planned, rel=0.01)
     assert planned <= ordered.step_peak_bytes
 
 
