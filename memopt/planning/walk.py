@@ -52,14 +52,15 @@ class Walk:
         # What a write ends would have to be computed before it: it is not computed again at all.
         is_ended = np.diff(problem.until_start) > 0
         computable = (problem.single == 0) & ~is_ended
-        self._droppable = (computable | (problem.swap_cost > 0)) & (self._held > 0)
+        repeatable = computable | (problem.swap_cost > 0)
+        self._droppable = repeatable & (self._held > 0)
         # One number at a time is read from lists and from what lies behind arrays: that is quicker.
         self._held_by = self._held.tolist()
         self._needed_by = (self._held + problem.scratch).tolist()
         self._cost_of = problem.cost.tolist()
         self._swap_cost = problem.swap_cost.tolist()
         self._computable = computable.tolist()
-        self._repeatable = (computable | (problem.swap_cost > 0)).tolist()
+        self._repeatable = repeatable.tolist()
         self._sources_of = _sources_of(problem)
         self._uses = self._find_uses(operations)
         self._next = array("q", [_NEVER]) * operations

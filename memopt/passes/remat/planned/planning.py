@@ -111,7 +111,8 @@ class _Planning:
         for attempt in range(attempts):
             done, _ = self._realize(steps)
             found.append((done, steps))
-            if done.peak_bytes <= limit_bytes or not is_within:
+            is_last = len(found) == attempts
+            if done.peak_bytes <= limit_bytes or not is_within or is_last:
                 break
             missing_bytes = max(done.peak_bytes - limit_bytes, least_bytes)
             room_bytes -= missing_bytes << attempt
