@@ -69,7 +69,7 @@ def main() -> None:
     arguments = parser.parse_args()
     # What compiles the loops, where they never ran before, is nobody's planning time.
     with contextlib.suppress(BudgetError):
-        memopt.plan(layered_graph(40, 0), 0.8)
+        memopt.plan(layered_graph(40, 0), 0.5)
     rows = []
     for graph in graphs(arguments.graphs, arguments.layered):
         for percent in BUDGETS:

@@ -18,7 +18,14 @@ from memopt.planning.chains import NOTHING, propose_any, take_back
 from memopt.planning.compiled import compiled, compiled_apart
 from memopt.planning.edits import remove, undo
 from memopt.planning.problem import COPIES
-from memopt.planning.sequence_state import COST, LENGTH, OVERSHOOT, random_below
+from memopt.planning.sequence_state import (
+    CHANGES,
+    COST,
+    LENGTH,
+    LONGEST_CHAIN,
+    OVERSHOOT,
+    random_below,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -48,6 +55,8 @@ class Schedule:
 
     Attributes:
         edits: How many are tried.
+        changes: How many computations they put in, take out or move at most, for each of them:
+            chains do so with several. There the search ends.
         hot: The temperature at the start, in costs of an average operation.
         cold: The temperature at the end.
         recompute_share: Of 1,000 edits, those that compute something again.
@@ -62,6 +71,7 @@ class Schedule:
     recompute_share: int = 200
     chain_share: int = 0
     price: float = 0.1
+    changes: int = 2 * LONGEST_CHAIN
 
 
 class Best(NamedTuple):
@@ -115,13 +125,13 @@ def anneal(
     numbers[_PRICE] = schedule.price * cost_unit / size_unit
     numbers[_DEAREST] = numbers[_PRICE] * _MOST_DEARER
     record(state, best)
+    last_change = int(state.numbers[CHANGES]) + schedule.changes * schedule.edits
     for start in range(0, schedule.edits, _SLICE):
         if time.monotonic() > deadline_s:
             return False
         edits = min(_SLICE, schedule.edits - start)
-        _search(
-            problem, state, best, (edits, schedule.recompute_share, schedule.chain_share), numbers
-        )
+        effort = (edits, last_change, schedule.recompute_share, schedule.chain_share)
+        _search(problem, state, best, effort, numbers)
     return True
 
 
@@ -163,15 +173,17 @@ def _search(
     problem: Problem,
     state: State,
     best: Best,
-    effort: tuple[int, int, int],
+    effort: tuple[int, int, int, int],
     numbers: npt.NDArray[np.float64],
 ) -> None:
-    edits, recompute_share, chain_share = effort
+    edits, last_change, recompute_share, chain_share = effort
     temperature = numbers[_TEMPERATURE]
     price = numbers[_PRICE]
     within = numbers[_WITHIN]
     energy = state.numbers[COST] + price * state.numbers[OVERSHOOT]
     for number in range(edits):
+        if state.numbers[CHANGES] > last_change:
+            break
         if number % _COOLING_PERIOD == 0:
             temperature *= numbers[_COOLING]
         if number % _PRICE_PERIOD == _PRICE_PERIOD - 1:

@@ -13,6 +13,7 @@ from memopt.planning.compiled import compiled, compiled_apart
 from memopt.planning.problem import COPIES
 from memopt.planning.sequence_state import (
     BUDGET,
+    CHANGES,
     COST,
     ENTRIES,
     EVENTS,
@@ -35,7 +36,7 @@ from memopt.planning.sequence_state import (
 )
 
 if TYPE_CHECKING:
-    from memopt.planning.problem import Problem
+    from memopt.planning.problem import IntArray, Problem
     from memopt.planning.sequence_state import State
 
 _NOWHERE = -1
@@ -94,21 +95,19 @@ def undo(problem: Problem, state: State, slot: int) -> None:
     origin = state.numbers[FROM]
     to = state.numbers[TO]
     low = state.numbers[LOW]
-    for index in range(low, state.numbers[HIGH] + 1):
-        state.bytes_at[index] = state.saved_bytes[index - low]
+    high = state.numbers[HIGH]
+    _copy(state.bytes_at[low : high + 1], state.saved_bytes)
     for index in range(state.numbers[OWNS]):
         state.own_bytes[state.owned[index, 0]] -= state.owned[index, 1]
+    if to == _NOWHERE:
+        link(state, slot, origin)
+        state.numbers[COST] += cost_of(problem, state, slot)
+    last = state.numbers[LENGTH] - 1
+    _shift(state, slot, last if to == _NOWHERE else to, last if origin == _NOWHERE else origin)
     if origin == _NOWHERE:
-        _shift(state, slot, to, state.numbers[LENGTH] - 1)
         _unlink(state, slot)
         state.numbers[COST] -= cost_of(problem, state, slot)
-    elif to == _NOWHERE:
-        link(state, slot, origin)
-        _shift(state, slot, state.numbers[LENGTH] - 1, origin)
-        state.numbers[COST] += cost_of(problem, state, slot)
     else:
-        _shift(state, slot, to, origin)
-    if origin != _NOWHERE:
         state.bytes_at[origin] = state.numbers[SAVED_AT]
     for index in range(state.numbers[ENTRIES]):
         entry = state.entry[index, 0]
@@ -133,6 +132,7 @@ def _begin(state: State, origin: int, to: int) -> None:
     state.numbers[ENTRIES] = 0
     state.numbers[EVENTS] = 0
     state.numbers[OWNS] = 0
+    state.numbers[CHANGES] += 1
     state.numbers[FROM] = origin
     state.numbers[TO] = to
     state.numbers[SAVED_OVERSHOOT] = state.numbers[OVERSHOOT]
@@ -183,14 +183,40 @@ def _enter(state: State, index: int, start: int, end: int) -> None:
 @compiled
 def _shift(state: State, slot: int, origin: int, to: int) -> None:
     """Move a slot; what stands between moves by one. Bytes at the new position are left open."""
-    step = 1 if origin < to else -1
-    for at in range(origin, to, step):
-        other = state.sequence[at + step]
-        state.sequence[at] = other
-        state.position[other] = at
-        state.bytes_at[at] = state.bytes_at[at + step]
+    # Ranges of arrays are passed on, here and below: then the loops over them become vectors.
+    if origin < to:
+        moved = state.sequence[origin:to]
+        _copy(moved, state.sequence[origin + 1 : to + 1])
+        _copy(state.bytes_at[origin:to], state.bytes_at[origin + 1 : to + 1])
+        for index in range(len(moved)):
+            state.position[moved[index]] = origin + index
+    else:
+        moved = state.sequence[to + 1 : origin + 1]
+        _copy_from_end(moved, state.sequence[to:origin])
+        _copy_from_end(state.bytes_at[to + 1 : origin + 1], state.bytes_at[to:origin])
+        for index in range(len(moved)):
+            state.position[moved[index]] = to + 1 + index
     state.sequence[to] = slot
     state.position[slot] = to
+
+
+@compiled
+def _copy(target: IntArray, source: IntArray) -> None:
+    """Copy as much as both have."""
+    for index in range(min(len(target), len(source))):
+        target[index] = source[index]
+
+
+@compiled
+def _copy_from_end(target: IntArray, source: IntArray) -> None:
+    for index in range(len(target) - 1, -1, -1):
+        target[index] = source[index]
+
+
+@compiled
+def _raise(target: IntArray, added: int) -> None:
+    for index in range(len(target)):
+        target[index] += added
 
 
 @compiled
@@ -224,15 +250,13 @@ def _settle(problem: Problem, state: State, slot: int) -> None:
     high = state.numbers[HIGH]
     if to != _NOWHERE:
         state.bytes_at[to] = 0
-    for at in range(low, high + 1):
-        state.saved_bytes[at - low] = state.bytes_at[at]
+    _copy(state.saved_bytes, state.bytes_at[low : high + 1])
     change = -overshoot(state, low, high)
     if state.numbers[FROM] != _NOWHERE:
         change -= max(0, state.numbers[SAVED_AT] - state.numbers[BUDGET])
     for number in range(state.numbers[EVENTS]):
-        added = state.event[number, 2]
-        for at in range(state.event[number, 0], state.event[number, 1] + 1):
-            state.bytes_at[at] += added
+        changed = state.bytes_at[state.event[number, 0] : state.event[number, 1] + 1]
+        _raise(changed, state.event[number, 2])
     if to != _NOWHERE:
         state.bytes_at[to] = _bytes_of(problem, state, slot)
     state.numbers[OVERSHOOT] += change + overshoot(state, low, high)

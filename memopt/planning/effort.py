@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memopt.planning.annealing import Schedule
 from memopt.planning.compiled import IS_COMPILED
@@ -15,6 +15,11 @@ _PURE_SHARE = 1 / 100
 """Of the edits, where nothing is compiled."""
 _THOROUGH = 3_000
 """Edits for each operation from which on it pays to give up the order that was started from."""
+_LOWER = (0.7, 0.85, 0.95, 0.98, 0.99)
+_LOWER_IN_CHAINS = (0.9, 0.95, 0.98)
+"""Of the lowest peak found; chains take long where much is over the budget."""
+_CHANGES_IN_CHAINS = 4
+"""Of single computations, for each edit."""
 ROUNDS = 3
 """How often an order is looked for from anew, if it pays."""
 
@@ -24,20 +29,27 @@ class Effort:
     """How much is searched.
 
     Attributes:
-        polish: Around the best sequence, before and after everything else.
+        polish: Around the best sequence, before everything else.
+        finish: Likewise, after everything else.
         reorder: For an order, far from the one that was given.
         combine: For what to compute again, and the order, together.
-        explore: Likewise, far from the order that was given, for a single search.
+        lower: For lower peaks, one after the other: of the lowest one found so far, the share that
+            is aimed at, and how that is searched for.
+        explore: As `combine`, far from the order that was given, for a single search.
         rework: Around what that found, and around the best that was known before.
         rounds: How often the last two.
+        bisections: How often a budget is halved, or not, for the lowest of the plans to begin with.
     """
 
     polish: Schedule
+    finish: Schedule
     reorder: Schedule
     combine: Schedule
+    lower: tuple[tuple[float, Schedule], ...]
     explore: Schedule
     rework: tuple[Schedule, ...]
     rounds: int
+    bisections: int
 
     @classmethod
     def of(
@@ -57,19 +69,27 @@ class Effort:
             edits_per_operation: How many are tried at most.
         """
         # Measured: an edit takes this many microseconds.
-        edit_us = 0.5 + 1e-3 * operations + 3.6e-7 * operations**2
+        edit_us = 0.5 + 1e-3 * operations + 1e-7 * operations**2
         edits = int(min(edits_per_operation * operations, _MOST_EDITS, most_work_us / edit_us))
         if not IS_COMPILED:
             edits = int(edits * _PURE_SHARE)
         is_thorough = edits >= _THOROUGH * operations
-        share = edits // (2 + 4 * ROUNDS if is_thorough else 2)
+        share = edits // (2 + 4 * ROUNDS if is_thorough else 4)
+        polish, combine = Schedule(share, hot=0.3), Schedule(2 * share)
+        # Few edits for each operation leave much over the budget; in chains they get further.
+        chains = replace(_single(share // 2, hot=0.1), changes=_CHANGES_IN_CHAINS)
         return cls(
-            polish=Schedule(share, hot=0.3),
+            polish=polish if is_thorough else Schedule(3 * share, hot=0.3),
+            finish=polish if is_thorough else replace(chains, edits=share),
             reorder=Schedule(2 * share, hot=10.0, cold=0.1, recompute_share=0),
-            combine=Schedule(2 * share),
+            combine=combine,
+            lower=tuple((peak_share, combine) for peak_share in _LOWER)
+            if is_thorough
+            else ((_LOWER[0], polish), *((peak_share, chains) for peak_share in _LOWER_IN_CHAINS)),
             explore=_single(edits // 2, hot=1.0),
             rework=(_single(edits // 8, hot=0.3), _single(edits // 8, hot=0.1)),
             rounds=rounds if is_thorough else 0,
+            bisections=6 if is_thorough else 2,
         )
 
 

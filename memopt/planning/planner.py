@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from memopt.planning.plan import Status
     from memopt.planning.sequence_state import State
 
-_BISECTIONS = 6
-_LOWER = (0.7, 0.85, 0.95, 0.98, 0.99)
-"""Of the lowest peak found, what the next search for a lower one tries to keep to."""
-
 
 def plan_graph(
     graph: CostGraph,
@@ -203,7 +199,7 @@ class Planner:
         for _ in range(effort.rounds):
             if self.is_finished and not self._is_perfect(best):
                 self._start_over(state, best, effort)
-        self._improve(state, best, effort.polish)
+        self._improve(state, best, effort.finish)
         return best
 
     def _search_further(self, best: Best, room: int) -> Best:
@@ -262,12 +258,12 @@ class Planner:
         It depends on the graph and the seed alone: what is refused below its peak is planned there.
         """
         found = self._lowest_constructed()
-        for share in _LOWER:
+        for share, schedule in self._effort.lower:
             budget_bytes = max(self.bounds.least_bytes, int(self._peak(found) * share))
             state = new_state(self._problem, budget_bytes, self._seed)
             best = new_best(state)
             fill(self._problem, state, *found)
-            self._anneal(state, best, self._effort.combine)
+            self._anneal(state, best, schedule)
             found = min(found, steps_of(best), key=self._peak)
         return found
 
@@ -275,7 +271,7 @@ class Planner:
         """Of the plans to start from, for budgets that are halved or not, the lowest one."""
         low, high = self.bounds.least_bytes, self._peak(unchanged(self._graph.order))
         found = min(self._constructed(low), key=self._peak)
-        for _ in range(_BISECTIONS):
+        for _ in range(self._effort.bisections):
             room = (low + high) // 2
             steps = min(self._constructed(room), key=self._peak)
             low, high = (low, room) if self._peak(steps) <= room else (room, high)
@@ -304,9 +300,10 @@ class Planner:
     def _offer(self, state: State, best: Best, steps: Steps, *, only_within: bool = False) -> None:
         """Record a sequence, without what it computes needlessly, if it is the best."""
         fill(self._problem, state, *steps)
+        if only_within and state.numbers[OVERSHOOT]:
+            return
         tidy(self._problem, state)
-        if not only_within or state.numbers[OVERSHOOT] == 0:
-            record(state, best)
+        record(state, best)
 
     def _anneal(self, state: State, best: Best, schedule: Schedule) -> None:
         self.is_finished &= anneal(self._problem, state, best, schedule, self._deadline_s)

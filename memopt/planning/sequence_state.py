@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 LENGTH, COST, OVERSHOOT, BUDGET, RANDOM = range(5)
 ENTRIES, EVENTS, OWNS, LOW, HIGH, FROM, TO, SAVED_AT, SAVED_OVERSHOOT = range(5, 14)
-CHAIN, CONSUMER = 14, 15
-"""Places in `State.numbers`; those of the second line belong to the last edit, to undo it."""
+CHAIN, CONSUMER, CHANGES = 14, 15, 16
+"""Places in `State.numbers`; those of the second line belong to the last edit, to undo it.
+
+`CHANGES` counts all computations that edits put in, took out or moved."""
 LONGEST_CHAIN = 24
 """How many computations are put in, or taken out, together."""
 
@@ -82,7 +84,7 @@ def new_state(problem: Problem, budget_bytes: int, seed: int) -> State:
     outputs = int(np.diff(problem.value_start).max(initial=0))
     entries = (inputs + outputs + 1) * COPIES
     capacity = min(slots, 4 * operations + _ROOM) + 2
-    numbers = np.zeros(16, np.int64)
+    numbers = np.zeros(17, np.int64)
     numbers[BUDGET] = budget_bytes
     numbers[RANDOM] = seed * 7919 % 2147483646 + 1
     return State(
@@ -161,9 +163,10 @@ def takes(problem: Problem, op: int, value: int) -> int:
 def overshoot(state: State, low: int, high: int) -> int:
     """Bytes over the budget, summed over positions from low to high, both included."""
     budget_bytes = state.numbers[BUDGET]
+    bytes_at = state.bytes_at[low : high + 1]
     total = 0
-    for at in range(low, high + 1):
-        total += max(0, state.bytes_at[at] - budget_bytes)
+    for index in range(len(bytes_at)):
+        total += max(0, bytes_at[index] - budget_bytes)
     return total
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _SHARES = (1.0, 0.95)
 """Of the budget, that walks keep to: what they think of the bytes in use is a little too little."""
 _MOST_WALKED_AGAIN = 2_000
-"""Operations of a graph that is walked along by XLA's rule too: walks take long in large ones."""
+"""Operations of a graph that is walked along more than once: walks take long in large ones."""
 _PATH_SHARES = (0.5, 0.02)
 """Of the largest operation's bytes: what is smaller, paths keep."""
 
@@ -47,13 +47,14 @@ class Starts:
 
     def __init__(self, problem: Problem, order: IntArray) -> None:
         self._problem = problem
+        self._is_small = len(problem.cost) <= _MOST_WALKED_AGAIN
         self._orders = (order, list_order(problem), depth_first_order(problem))
 
     def within(self, room: int) -> Iterator[Steps]:
         """Orders, and walks along them, for a budget. Not all keep to it."""
         for order in self._orders:
             yield unchanged(order)
-            for share in _SHARES:
+            for share in _SHARES if self._is_small else _SHARES[:1]:
                 yield from _made(Walk(self._problem, order, int(room * share)))
 
     def others(self, room: int) -> Iterator[Steps]:
@@ -63,9 +64,7 @@ class Starts:
         is worse.
         """
         yield from self._fixed
-        if len(self._problem.cost) > _MOST_WALKED_AGAIN:
-            return
-        for order in self._orders:
+        for order in self._orders if self._is_small else ():
             yield from _made(PlainWalk(self._problem, order, room))
 
     @cached_property
