@@ -223,7 +223,7 @@ class _Prover:
         failed: list[int] = []
         last = ""
         while size >= multiple and len(failed) < _MOST_RUNS:
-            probe = self.planner.probe(size)
+            probe = self.planner.probe_all(size)
             if probe.result is not None:
                 try:
                     peak_bytes = self._peak_bytes(size, probe.result.graph_def)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import memopt
 from memopt.errors import BudgetError, OptionsError, OutOfMemoryError
 from memopt.fitting import fit as fitting
+from memopt.fitting import planner as planning
 from memopt.fitting.dimensions import find_dimensions
 from memopt.fitting.planner import SizePlanner
 from memopt.io import as_item
@@ -151,6 +152,27 @@ def test_where_room_was_predicted_in_vain_more_is_left(step_file: str) -> None:
     assert after is not before
     assert planner.probe(1 << 16) is beyond
     assert planner.probes == [before, beyond, after]
+
+
+def test_large_steps_are_planned_by_the_planner_alone_until_it_finds_nothing(
+    step_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    plan = SizePlanner._plan
+
+    def note(planner: SizePlanner, size: int, item: Any, budget_bytes: int, how: Any) -> Any:
+        asked.append(how.algorithm)
+        return plan(planner, size, item, budget_bytes, how)
+
+    monkeypatch.setattr(SizePlanner, "_plan", note)
+    monkeypatch.setattr(planning, "_MOST_BEST", 0)
+    item = as_item(step_file)
+    planner = SizePlanner(item, find_dimensions(item), 8 << 20, 0.4, "grappler", lambda _: None)
+    assert planner.probe(2048).result is not None
+    assert set(asked) == {"planner"}
+    asked.clear()
+    assert planner.probe_all(1 << 16).result is None
+    assert asked == ["planner", "best", "segments"]
 
 
 @pytest.mark.parametrize(
