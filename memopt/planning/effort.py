@@ -73,26 +73,45 @@ class Effort:
         edits = int(min(edits_per_operation * operations, _MOST_EDITS, most_work_us / edit_us))
         if not IS_COMPILED:
             edits = int(edits * _PURE_SHARE)
-        is_thorough = edits >= _THOROUGH * operations
-        share = edits // (2 + 4 * ROUNDS if is_thorough else 4)
-        polish, combine = Schedule(share, hot=0.3), Schedule(2 * share)
-        # Few edits for each operation leave much over the budget; in chains they get further.
-        chains = replace(_single(share // 2, hot=0.1), changes=_CHANGES_IN_CHAINS)
-        return cls(
-            polish=polish if is_thorough else Schedule(3 * share, hot=0.3),
-            finish=polish if is_thorough else replace(chains, edits=share),
-            reorder=Schedule(2 * share, hot=10.0, cold=0.1, recompute_share=0),
-            combine=combine,
-            lower=tuple((peak_share, combine) for peak_share in _LOWER)
-            if is_thorough
-            else ((_LOWER[0], polish), *((peak_share, chains) for peak_share in _LOWER_IN_CHAINS)),
-            explore=_single(edits // 2, hot=1.0),
-            rework=(_single(edits // 8, hot=0.3), _single(edits // 8, hot=0.1)),
-            rounds=rounds if is_thorough else 0,
-            bisections=6 if is_thorough else 2,
-        )
+        if edits >= _THOROUGH * operations:
+            return _thorough(edits, rounds)
+        return _brief(edits)
 
 
-def _single(edits: int, hot: float) -> Schedule:
-    """A part of a single search, which has to get far with few edits: in chains."""
+def _thorough(edits: int, rounds: int) -> Effort:
+    """With enough edits to look for another order."""
+    share = edits // (2 + 4 * ROUNDS)
+    polish, combine = Schedule(share, hot=0.3), Schedule(2 * share)
+    return Effort(
+        polish=polish,
+        finish=polish,
+        reorder=Schedule(2 * share, hot=10.0, cold=0.1, recompute_share=0),
+        combine=combine,
+        lower=tuple((peak_share, combine) for peak_share in _LOWER),
+        explore=_in_chains(edits // 2, hot=1.0),
+        rework=(_in_chains(edits // 8, hot=0.3), _in_chains(edits // 8, hot=0.1)),
+        rounds=rounds,
+        bisections=6,
+    )
+
+
+def _brief(edits: int) -> Effort:
+    """With few edits for each operation: one by one leave much over the budget, chains do not."""
+    share = edits // 4
+    finish = replace(_in_chains(share, hot=0.1), changes=_CHANGES_IN_CHAINS)
+    chains = replace(finish, edits=share // 2)
+    return replace(
+        _thorough(edits, rounds=0),
+        polish=Schedule(3 * share, hot=0.3),
+        finish=finish,
+        lower=(
+            (_LOWER[0], Schedule(share, hot=0.3)),
+            *((peak_share, chains) for peak_share in _LOWER_IN_CHAINS),
+        ),
+        bisections=2,
+    )
+
+
+def _in_chains(edits: int, hot: float) -> Schedule:
+    """A part of a search which has to get far with few edits."""
     return Schedule(edits, hot=hot, cold=hot / 300, recompute_share=200, chain_share=400)
