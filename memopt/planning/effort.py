@@ -69,7 +69,7 @@ class Effort:
             edits_per_operation: How many are tried at most.
         """
         # Measured: an edit takes this many microseconds.
-        edit_us = 0.5 + 1e-3 * operations + 1e-7 * operations**2
+        edit_us = 0.5 + 1e-3 * operations + 1.5e-7 * operations**2
         edits = int(min(edits_per_operation * operations, _MOST_EDITS, most_work_us / edit_us))
         if not IS_COMPILED:
             edits = int(edits * _PURE_SHARE)
