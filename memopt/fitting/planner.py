@@ -194,13 +194,15 @@ class SizePlanner:
             try:
                 probe = self._judge(size, item, self._plan(size, item, budget_bytes, how))
             except BudgetError as error:
-                if budget_bytes < self.limit_bytes and best is None:
+                if best is not None:
+                    return best
+                if budget_bytes < self.limit_bytes:
                     budgets.next_bytes = self.limit_bytes
-                    continue
-                if best is None and how is _PLANNED:
+                elif how is _PLANNED:
                     how = _BEST
-                    continue
-                return best or self._without_plan(size, error.lowest_bytes)
+                else:
+                    return self._without_plan(size, error.lowest_bytes)
+                continue
             if probe.result is not None:
                 self._budget_bytes = budget_bytes
                 return probe

@@ -185,17 +185,16 @@ def _shift(state: State, slot: int, origin: int, to: int) -> None:
     """Move a slot; what stands between moves by one. Bytes at the new position are left open."""
     # Ranges of arrays are passed on, here and below: then the loops over them become vectors.
     if origin < to:
-        moved = state.sequence[origin:to]
-        _copy(moved, state.sequence[origin + 1 : to + 1])
-        _copy(state.bytes_at[origin:to], state.bytes_at[origin + 1 : to + 1])
-        for index in range(len(moved)):
-            state.position[moved[index]] = origin + index
+        low, high = origin, to
+        _copy(state.sequence[low:high], state.sequence[low + 1 : high + 1])
+        _copy(state.bytes_at[low:high], state.bytes_at[low + 1 : high + 1])
     else:
-        moved = state.sequence[to + 1 : origin + 1]
-        _copy_from_end(moved, state.sequence[to:origin])
-        _copy_from_end(state.bytes_at[to + 1 : origin + 1], state.bytes_at[to:origin])
-        for index in range(len(moved)):
-            state.position[moved[index]] = to + 1 + index
+        low, high = to + 1, origin + 1
+        _copy_from_end(state.sequence[low:high], state.sequence[low - 1 : high - 1])
+        _copy_from_end(state.bytes_at[low:high], state.bytes_at[low - 1 : high - 1])
+    moved = state.sequence[low:high]
+    for index in range(len(moved)):
+        state.position[moved[index]] = low + index
     state.sequence[to] = slot
     state.position[slot] = to
 

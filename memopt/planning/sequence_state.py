@@ -84,7 +84,7 @@ def new_state(problem: Problem, budget_bytes: int, seed: int) -> State:
     outputs = int(np.diff(problem.value_start).max(initial=0))
     entries = (inputs + outputs + 1) * COPIES
     capacity = min(slots, 4 * operations + _ROOM) + 2
-    numbers = np.zeros(17, np.int64)
+    numbers = np.zeros(CHANGES + 1, np.int64)
     numbers[BUDGET] = budget_bytes
     numbers[RANDOM] = seed * 7919 % 2147483646 + 1
     return State(

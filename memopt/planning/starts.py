@@ -64,7 +64,9 @@ class Starts:
         is worse.
         """
         yield from self._fixed
-        for order in self._orders if self._is_small else ():
+        if not self._is_small:
+            return
+        for order in self._orders:
             yield from _made(PlainWalk(self._problem, order, room))
 
     @cached_property

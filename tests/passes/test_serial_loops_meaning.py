@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 PASS = SerialLoops()
 ROWS = 50_000
 TURNS = 6
+_ONE_SMALL_TENSOR_BYTES = 64
 
 
 def test_a_training_step_with_loops_keeps_its_bits() -> None:
@@ -55,8 +56,8 @@ def test_an_ordered_step_with_loops_has_the_planned_peak_whatever_runs_at_once()
     planned = _planned_peak(replace(item, graph_def=ordered.graph_def))
     # What a test gives, a byte, goes when all that it decides has been decided.
     assert alone == pytest.approx(planned, rel=0.001)
-    # A thread lets go of what it has read when the next operation may have begun on another one.
-    assert at_once == pytest.approx(planned, rel=0.01)
+    # With several threads one small tensor more was seen once, on a machine with much else to do.
+    assert planned * 0.999 <= at_once <= planned * 1.001 + _ONE_SMALL_TENSOR_BYTES
     assert planned <= ordered.step_peak_bytes
 
 
