@@ -26,6 +26,7 @@ LAYERS = (
     ("errors",),
     ("options",),
     ("flags",),
+    ("compiled",),
     ("graph", "planning"),
     ("item", "io", "cluster"),
     ("costs",),
@@ -52,7 +53,7 @@ SAME_LAYER = {
 }
 """Beside that: files hold items, and reports show what the runtime measured."""
 
-LEAVES = {"errors": set[str](), "planning": {"errors"}, "models": {"errors"}}
+LEAVES = {"errors": set[str](), "planning": {"errors", "compiled"}, "models": {"errors"}}
 """Parts that import these parts and no others, though they stand above others."""
 
 SERIALIZERS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from memopt.compiled import IS_COMPILED
 from memopt.planning.annealing import Schedule
-from memopt.planning.compiled import IS_COMPILED
 
 _EDITS_PER_OPERATION = 70_000
 _MOST_EDITS = 15_000_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from memopt.planning.compiled import compiled, compiled_apart
+from memopt.compiled import compiled, compiled_apart
 from memopt.planning.problem import COPIES, IntArray
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Compiles the loops that plan, where numba is installed; the same functions run without it.
+"""Compiles hot loops, where numba is installed; the same functions run without it.
 
 Functions that are compiled use integers, and floating point only in operations that IEEE 754
 defines to the last bit, so that both ways take the same decisions. Without numba they are some
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,17 +25,18 @@ PURE_VARIABLE = "MEMOPT_PURE_PYTHON"
 """Set to anything, nothing is compiled."""
 
 
-def _cache_directory() -> Path:
+@cache
+def _cache_directory(sources: Path) -> Path:
     """Where compiled code is kept between processes: compiling takes half a minute.
 
-    numba looks at one source file at a time, but a function contains those that it calls. So each
-    state of all the sources has a directory.
+    numba looks at one source file at a time, but a function contains those that it calls, which are
+    in the same folder. So each state of all the sources in it has a directory.
     """
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for path in sorted(sources.glob("*.py")):
         digest.update(path.read_bytes())
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "memopt" / f"planning-{digest.hexdigest()[:16]}"
+    return Path(root) / "memopt" / f"{sources.name}-{digest.hexdigest()[:16]}"
 
 
 def _find_compiler() -> Callable[..., Any] | None:
@@ -44,9 +46,9 @@ def _find_compiler() -> Callable[..., Any] | None:
         import numba
     except ImportError:
         return None
-    directory = str(_cache_directory())
 
     def compile_function(function: _Function) -> _Function:
+        directory = str(_cache_directory(Path(function.__code__.co_filename).parent))
         usual = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = directory
         try:
