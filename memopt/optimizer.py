@@ -204,7 +204,10 @@ class MemoryOptimizer:
                 for part in self._in_turn(parts, budget_bytes)
             }
             after = self._runtime_memory(parts[0])
-            runtime = _compare(before, after, budget_bytes, graph.library)
+            failures = [
+                done.failure for part in graphs.values() for done in part.passes if done.failure
+            ]
+            runtime = _compare(before, after, budget_bytes, graph.library, failures)
             if runtime is not None:
                 _check_scopes(pipeline, runtime)
             graph_def = to_graph_def(graph)
@@ -333,6 +336,7 @@ def _compare(
     after: MemoryTimeline | None,
     budget_bytes: int,
     library: FunctionLibrary | None,
+    failures: Sequence[str],
 ) -> RuntimeMemory | None:
     """The memory before and after, if the level looks at it.
 
@@ -344,7 +348,7 @@ def _compare(
     runtime = RuntimeMemory(before, after, budget_bytes)
     if runtime.keeps_budget:
         return runtime
-    raise refusal(after, budget_bytes, library)
+    raise refusal(after, budget_bytes, library, failures)
 
 
 def _check_scopes(pipeline: Pipeline, runtime: RuntimeMemory) -> None:

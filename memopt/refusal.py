@@ -9,6 +9,8 @@ from memopt.errors import BudgetError
 from memopt.graph.op_types import called_functions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memopt.costs.buffer_graph import MemoryTimeline
     from memopt.graph.graph import FunctionLibrary
 
@@ -16,7 +18,10 @@ _LARGEST_SHOWN = 3
 
 
 def refusal(
-    after: MemoryTimeline, budget_bytes: int, library: FunctionLibrary | None
+    after: MemoryTimeline,
+    budget_bytes: int,
+    library: FunctionLibrary | None,
+    failures: Sequence[str] = (),
 ) -> BudgetError:
     """The error that says that a budget is not kept.
 
@@ -24,12 +29,14 @@ def refusal(
         after: The step with the lowest peak that was found.
         budget_bytes: What it was to keep to, everything included.
         library: The functions that it may call.
+        failures: Why passes were undone that might have kept it.
     """
+    undone = "".join(f"; undone: {failure}" for failure in failures)
     node = after.buffer_graph.nodes[after.sequence[after.peak_position]]
     return BudgetError(
         f"the budget of {budget_bytes} bytes cannot be kept: the lowest peak that was found is "
         f"{after.peak_bytes} bytes, {after.held_bytes} of which are held before the step begins; "
-        f"the peak is at {node.name!r}{_largest_there(after)}{_floor_text(after, library)}",
+        f"the peak is at {node.name!r}{_largest_there(after)}{_floor_text(after, library)}{undone}",
         budget_bytes,
         after.peak_bytes,
     )

@@ -45,6 +45,12 @@ if TYPE_CHECKING:
 SEEDS = range(12)
 
 
+def swapped(done: Rematerialized, first: int, second: int) -> Rematerialized:
+    """The same with two nodes in each other's places."""
+    other = {first: second, second: first}
+    return done._replace(sequence=[other.get(node, node) for node in done.sequence])
+
+
 def layers(count: int, weight: int = 1) -> Network:
     """Layers and their way back; every result takes 8 bytes, and what a layer makes costs this."""
     steps = [Step("x0", (), -1), Step("f1", ("x0",), 8)]
@@ -118,6 +124,25 @@ def test_a_limit_is_kept_where_nothing_else_keeps_it() -> None:
             saved[name] += make_plan(name, network, limits).added_ns - best.added_ns
     assert kept[BEST] > max(kept[name] for name in others)
     assert min(saved.values()) >= 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_sequence_that_the_planner_cannot_have_is_none_to_start_from(seed: int) -> None:
+    """What needs something comes after it, and before what it must not come after."""
+    network = random_network(Random(seed), 60)
+    done = rematerialize_planned(network, network.peak_bytes, forms={})
+    reduction = Reduction.of(network, {})
+    graph, nodes = reduction.cost_graph, reduction.nodes
+    assert reduction.steps(done) is not None
+    makers = np.searchsorted(graph.output_start, graph.read_values, "right") - 1
+    reads = np.stack((makers, graph.read_ops), 1)
+    pairs = np.concatenate((reads, graph.after, graph.until))
+    checked = 0
+    for first, second in pairs.tolist():
+        if min(nodes[first], nodes[second]) >= 0 and first != second:
+            assert reduction.steps(swapped(done, nodes[first], nodes[second])) is None
+            checked += 1
+    assert checked
 
 
 def test_layers_are_checkpointed() -> None:

@@ -74,7 +74,8 @@ class Reduction:
         """A sequence with copies as the planner has it.
 
         `None` if the planner has no such sequence: something runs too often, or again though it is
-        one with what may not, or is kept in a form that is not on the host.
+        one with what may not, or before what it needs together with what is folded into it, or is
+        kept in a form that is not on the host.
         """
         table = done.instructions
         found = [(0, 0)] if self.nodes[:1] == (START,) else []
@@ -97,7 +98,19 @@ class Reduction:
         computed = np.bincount(steps.operations[steps.swapped == 0], minlength=len(self.nodes))
         if np.any((computed > 1) & ~self.cost_graph.recomputable):
             return None
-        return steps if counts.all() else None
+        return steps if counts.all() and self._is_in_order(steps) else None
+
+    def _is_in_order(self, steps: Steps) -> bool:
+        """Whether everything in a sequence of all operations comes when it may."""
+        graph = self.cost_graph
+        _, first = np.unique(steps.operations, return_index=True)
+        _, from_end = np.unique(steps.operations[::-1], return_index=True)
+        last = len(steps.operations) - 1 - from_end
+        makers = np.searchsorted(graph.output_start, graph.read_values, "right") - 1
+        is_early = first[makers] > first[graph.read_ops]
+        comes_early = first[graph.after[:, 0]] > first[graph.after[:, 1]]
+        comes_late = last[graph.until[:, 0]] > first[graph.until[:, 1]]
+        return not (is_early.any() or comes_early.any() or comes_late.any())
 
 
 class _Reducing:
