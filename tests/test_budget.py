@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import memopt
+from memopt.allocator.training import has_room
 from memopt.errors import BudgetError, OptionsError
 from memopt.item import GrapplerItem
 from memopt.models import MODELS
 from memopt.options import Budget, Level
+from memopt.passes.rematerialization import Rematerialization
 from memopt.report.dot import dot_text
 from memopt.report.memory_log import HEADER, memory_log_lines
 
@@ -172,6 +174,51 @@ def _refused_at(item: GrapplerItem, find_lowest: bool) -> int:
     with pytest.raises(BudgetError) as caught:
         memopt.optimize(item, budget="2%", pass_options=options)
     return caught.value.lowest_bytes
+
+
+def test_a_refusal_tells_which_pass_was_undone(
+    small_item: GrapplerItem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug in a pass is not taken for a budget that cannot be kept."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("integer modulo by zero")
+
+    monkeypatch.setattr(Rematerialization, "run", fail)
+    with pytest.raises(BudgetError, match=r"undone: remat.*ZeroDivisionError: integer modulo"):
+        memopt.optimize(small_item, budget="50%")
+
+
+@pytest.mark.parametrize("algorithm", ["best", "planner", "segments", "standard"])
+def test_a_plan_has_room_in_the_allocator(item: GrapplerItem, algorithm: str) -> None:
+    """Within less than what the plan without that option would need, but for its luck."""
+    free = memopt.optimize(item, budget="70%", algorithm=algorithm).report.runtime
+    assert free is not None
+    limit_bytes = int(1.02 * free.after.peak_bytes)
+    options = (f"rematerialization{{allocator_limit={limit_bytes},allocator_spare=4096}}",)
+    result = memopt.optimize(item, budget="70%", algorithm=algorithm, pass_options=options)
+    again = memopt.optimize(item, budget="70%", algorithm=algorithm, pass_options=options)
+    assert result.graph_def == again.graph_def
+    assert result.report.runtime is not None
+    assert result.report.runtime.keeps_budget
+    after = result.report.runtime.after
+    is_told = any("allocator has no room" in why for why in _declined(result))
+    assert has_room(after, limit_bytes, 4096) != is_told
+    if algorithm in ("best", "planner"):
+        assert not is_told
+
+
+def test_room_that_cannot_be_had_is_told(item: GrapplerItem) -> None:
+    free = memopt.optimize(item, budget="70%").report.runtime
+    assert free is not None
+    held_bytes = free.after.held_bytes
+    options = (f"rematerialization{{allocator_limit={held_bytes}}}",)
+    result = memopt.optimize(item, budget="70%", pass_options=options)
+    assert any("for what lies between chunks" in why for why in _declined(result))
+
+
+def _declined(result: OptimizationResult) -> list[str]:
+    return [entry.reason for done in result.report.passes for entry in done.declined]
 
 
 # --- dumps ---------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ LAYERS = (
     ("graph", "planning"),
     ("item", "io", "cluster"),
     ("costs",),
+    ("allocator",),
     ("sequencing",),
     ("passes",),
     ("result", "analysis", "refusal"),

@@ -5,7 +5,7 @@ Nothing here knows ops or kernels; `buffers` turns a graph into a `BufferGraph`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -45,6 +45,8 @@ class BufferGraph:
         reusable: By buffer: those buffers whose memory its maker puts it into if nobody else reads
             them any more, in the order in which the kernel tries them. The maker reads each of
             them, and they are of the same size.
+        next_values: By buffer of the value that a variable has before the step: the buffer of the
+            one that it has after, which the next step finds. In the order of the handles.
     """
 
     nodes: tuple[Node, ...]
@@ -55,6 +57,7 @@ class BufferGraph:
     scratch_bytes: list[int]
     lasting: list[bool]
     reusable: list[list[int]]
+    next_values: dict[int, int] = field(default_factory=dict)
 
     @cached_property
     def makers(self) -> tuple[int, ...]:

@@ -31,6 +31,11 @@ class Pool:
     values: dict[int, int] = field(default_factory=dict)
     first_values: dict[int, int] = field(default_factory=dict)
 
+    @property
+    def next_values(self) -> dict[int, int]:
+        """By value of a variable before the step: the one after it; in the order of the handles."""
+        return {value: self.values[handle] for handle, value in sorted(self.first_values.items())}
+
     def add(self, size_bytes: int, reusable: Sequence[int] = (), *, lasting: bool = False) -> int:
         """A new buffer."""
         self.size_bytes.append(size_bytes)

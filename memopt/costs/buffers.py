@@ -66,6 +66,7 @@ def buffer_graph_of(
         scratch_bytes=builder.scratch_bytes,
         lasting=builder.pool.lasting,
         reusable=builder.pool.reusable,
+        next_values=builder.pool.next_values,
     )
 
 

@@ -131,8 +131,8 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
 def _find_sizes(planner: SizePlanner, multiple: int) -> tuple[int, int]:
     """The largest sizes that are found to fit, unchanged (0 if none does) and rewritten.
 
-    Quick plans say about where the latter is, the best ones go on. If they get no further, they
-    may still be cheaper.
+    Quick plans say about where the latter is, if there are any, and the best ones go on. If they
+    get no further, they may still be cheaper.
 
     Raises:
         BudgetError: Not even the smallest size fits.
@@ -141,9 +141,12 @@ def _find_sizes(planner: SizePlanner, multiple: int) -> tuple[int, int]:
         planner.free_excess, multiple, multiple=multiple, most_growth=_MOST_GROWTH
     )
     guess = max(_FIRST_GUESS * free_size, multiple)
-    size = find_largest(planner.quick_excess, guess, multiple=multiple, fineness=_COARSE)
-    growth = _LITTLE_GROWTH if size else MOST_GROWTH
-    size = find_largest(planner.excess, size or multiple, multiple=multiple, most_growth=growth)
+    growth = MOST_GROWTH
+    if planner.has_quick_plans:
+        size = find_largest(planner.quick_excess, guess, multiple=multiple, fineness=_COARSE)
+        guess = size or multiple
+        growth = _LITTLE_GROWTH if size else MOST_GROWTH
+    size = find_largest(planner.excess, guess, multiple=multiple, most_growth=growth)
     if not size:
         raise _too_small(planner, multiple)
     planner.settle(size)

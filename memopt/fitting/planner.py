@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from memopt.costs.best_fit import has_room, least_limit_bytes
+from memopt.allocator.training import has_room, least_limit_bytes
 from memopt.costs.choice import choose_costs
 from memopt.costs.properties import Properties
 from memopt.errors import BudgetError, InvalidGraphError
-from memopt.fitting.budgets import Budgets
 from memopt.fitting.dimensions import with_size
 from memopt.fitting.times import estimate_overhead
 from memopt.graph.graphdef import from_graph_def
@@ -36,8 +35,6 @@ _PLANNED = Rematerialization(algorithm=PLANNER, find_lowest=False)
 time."""
 _MOST_BEST = 2_000
 """Nodes of a step up to which the best of all algorithms takes no more than seconds."""
-_BUDGETS = 4
-"""How many budgets are tried for a size: what fits by its sum may find no room for its parts."""
 _SPARE_SHARE = 256
 _LEAST_SPARE_BYTES = 1 << 16
 """Of the memory, what the allocator has to have left for what is not as it is predicted."""
@@ -98,10 +95,14 @@ class SizePlanner:
 
     def __post_init__(self) -> None:
         self._model = choose_costs(self.costs, self.item)
-        self._budget_bytes = self.limit_bytes
         self._spare_bytes = max(self.limit_bytes // _SPARE_SHARE, _LEAST_SPARE_BYTES)
         self._thorough = _BEST if len(self.item.graph_def.node) <= _MOST_BEST else _PLANNED
         self._known: dict[tuple[int, bool], Probe] = {}
+
+    @property
+    def has_quick_plans(self) -> bool:
+        """Whether the quick algorithm is any quicker: on large steps it takes as long."""
+        return self._thorough is _BEST
 
     def sized(self, size: int) -> GrapplerItem:
         """The step at a size."""
@@ -140,7 +141,7 @@ class SizePlanner:
         return self._probe(size, is_quick=False)
 
     def probe_all(self, size: int) -> Probe:
-        """Plan the step at a size as well as can be and, if that does not fit, quickly too."""
+        """Plan the step at a size as well as can be and, if that does not fit, by segments too."""
         probe = self.probe(size)
         if probe.result is None:
             self._probe(size, is_quick=True)
@@ -166,7 +167,7 @@ class SizePlanner:
         if probe.peak_bytes <= self.limit_bytes:
             return max(probe.peak_bytes, probe.needed_bytes)
         try:
-            self._plan(size, self.sized(size), self.limit_bytes, Rematerialization())
+            self._plan(size, self.sized(size), Rematerialization())
         except BudgetError as error:
             return error.lowest_bytes
         return probe.peak_bytes
@@ -174,49 +175,25 @@ class SizePlanner:
     def _probe(self, size: int, *, is_quick: bool) -> Probe:
         key = size, is_quick
         if key not in self._known:
-            found = self._within_room(size, _QUICK if is_quick else self._thorough)
+            found = self._planned(size, _QUICK if is_quick else self._thorough)
             self._known[key] = replace(found, is_quick=is_quick)
             self.probes.append(self._known[key])
             self.say(f"size {size}{', quickly' if is_quick else ''}: {found.outcome}")
         return self._known[key]
 
-    def _within_room(self, size: int, how: Rematerialization) -> Probe:
-        """Plan within the memory, and within less while the allocator finds no room for a plan.
-
-        What had to be left free for the allocator's sake at one size has to be at the next, about;
-        where that takes too much time, what lies between is tried.
-        """
+    def _planned(self, size: int, how: Rematerialization) -> Probe:
         item = self.sized(size)
-        budgets = Budgets(self.limit_bytes, self._budget_bytes)
-        best: Probe | None = None
-        for _ in range(_BUDGETS):
-            budget_bytes = budgets.next_bytes
-            try:
-                probe = self._judge(size, item, self._plan(size, item, budget_bytes, how))
-            except BudgetError as error:
-                if best is not None:
-                    return best
-                if budget_bytes < self.limit_bytes:
-                    budgets.next_bytes = self.limit_bytes
-                elif how is _PLANNED:
-                    how = _BEST
-                else:
-                    return self._without_plan(size, error.lowest_bytes)
-                continue
-            if probe.result is not None:
-                self._budget_bytes = budget_bytes
-                return probe
-            best = min(best or probe, probe, key=lambda each: each.excess)
-            if not budgets.learn(probe.peak_bytes, probe.needed_bytes, probe.excess):
-                break
-        assert best is not None
-        return best
+        try:
+            return self._judge(size, item, self._plan(size, item, how))
+        except BudgetError as error:
+            if how is not _PLANNED:
+                return self._without_plan(size, error.lowest_bytes)
+        return self._planned(size, _BEST)
 
-    def _plan(
-        self, size: int, item: GrapplerItem, budget_bytes: int, how: Rematerialization
-    ) -> OptimizationResult:
+    def _plan(self, size: int, item: GrapplerItem, how: Rematerialization) -> OptimizationResult:
+        within = replace(how, allocator_limit=self.limit_bytes, allocator_spare=self._spare_bytes)
         optimizer = MemoryOptimizer(
-            Level.ORDERED, budget=budget_bytes, costs=self._model, rematerialization=how
+            Level.ORDERED, budget=self.limit_bytes, costs=self._model, rematerialization=within
         )
         try:
             return optimizer.optimize(None, item)

@@ -6,6 +6,7 @@ XLA's `HloRematerialization` (tensorflow/compiler/xla/service/hlo_rematerializat
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from memopt.costs.buffer_graph import simulate
@@ -21,6 +22,7 @@ from memopt.passes.remat.algorithms import (
     COMPRESSING,
     OUT_OF_REACH,
     PATH,
+    PLANNER,
     SEGMENTS,
     SQRT,
     Limits,
@@ -42,6 +44,7 @@ from memopt.sequencing.orders import SEQUENCERS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from memopt.allocator.training import AllocatorLimit
     from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline
     from memopt.graph.graph import Node
     from memopt.graph.rewriter import Decision, Rewriter
@@ -55,6 +58,18 @@ if TYPE_CHECKING:
 _MEBIBYTE = 1 << 20
 _ATTEMPTS = 3
 """How often a plan is made within less than the limit, since it came to more than was planned."""
+_LEAST_SHARE = 25
+"""The part of a limit that is taken off it at least where the allocator finds no room."""
+_LEAST = MappingProxyType(
+    {
+        "memory_limit": 0,
+        "allocator_limit": 0,
+        "allocator_spare": 0,
+        "small_node_limit": 0,
+        "largest_block": 1,
+    }
+)
+"""Of options that are numbers, the least."""
 _SCOPE_ROUNDS = 3
 """How often the budgets of scopes and of the step are planned one after the other."""
 
@@ -90,6 +105,11 @@ class Rematerialization(Pass):
     memory_limit: int = 0
     """Bytes that may be in use at any moment, everything included; 0: what the optimizer's budget
     leaves, and as few as can be found without one."""
+    allocator_limit: int = 0
+    """Bytes that TensorFlow's allocator may hand out: it has to find room for the plan in every
+    step, chunk by chunk, which takes more than the sum; 0: only the sum counts."""
+    allocator_spare: int = 0
+    """Of these, what is to be left in one piece at any moment, for what is not as predicted."""
     algorithm: str = BEST
     """How the plan is made: one of `ALGORITHMS`, or "best", the best of them."""
     scheduler: str = BEST
@@ -130,7 +150,7 @@ class Rematerialization(Pass):
             if given not in known:
                 names = ", ".join(known)
                 raise OptionsError(f"{self.name}: {option} is one of {names}, not {given!r}")
-        for option, least in (("memory_limit", 0), ("small_node_limit", 0), ("largest_block", 1)):
+        for option, least in _LEAST.items():
             given = getattr(self, option)
             if given < least:
                 raise OptionsError(f"{self.name}: {option} is {given}, less than {least}")
@@ -161,6 +181,9 @@ class Rematerialization(Pass):
         if final.peak_bytes > limits.limit_bytes:
             node = final.buffer_graph.nodes[final.sequence[final.peak_position]]
             rewriter.decline(node, _warning(network, final, limits))
+        elif missing_bytes := limits.missing_bytes(final):
+            node = final.buffer_graph.nodes[final.sequence[final.peak_position]]
+            rewriter.decline(node, _no_room(final, limits, missing_bytes))
         elif not is_changed:
             return
         for node, size_bytes, why in find_remaining(final, network, hints, limits.limit_bytes):
@@ -171,6 +194,15 @@ class Rematerialization(Pass):
         if not self.tile and not self.compress_to:
             return None
         return Compressor(Tile.parse(self.tile) if self.tile else NO_TILE, self.compress_to)
+
+    def allocator(self) -> AllocatorLimit | None:
+        """What has to find room, if that is asked for."""
+        if not self.allocator_limit:
+            return None
+        # Not before it is used: it needs numpy.
+        from memopt.allocator.training import AllocatorLimit
+
+        return AllocatorLimit(self.allocator_limit, self.allocator_spare)
 
     def offloader(self) -> Offloader | None:
         """What takes results to the host, if that is asked for."""
@@ -219,6 +251,7 @@ class _Keeping:
             largest_block=options.largest_block,
             forms=_hinted(forms, network, self._hints),
             find_lowest=options.find_lowest,
+            allocator=options.allocator(),
         )
 
     def keep_all(
@@ -245,28 +278,42 @@ class _Keeping:
 
     def _keep_scope(self, network: Network, limits: Limits, scope: ScopeBudget) -> MemoryTimeline:
         narrowed = replace(network, buffer_graph=scope.buffers(network.buffer_graph))
-        return self._keep(narrowed, replace(limits, limit_bytes=scope.limit_bytes), scope)
+        return self._keep(
+            narrowed, replace(limits, limit_bytes=scope.limit_bytes, allocator=None), scope
+        )
 
     def _keep(
         self, network: Network, limits: Limits, scope: ScopeBudget | None = None
     ) -> MemoryTimeline:
         """Make the copies of a plan, in one edit; returns the memory of the step with them.
 
-        What has to stand side by side for oneDNN, either first, can take more than was planned.
-        Then there is another plan, with as much less.
+        What has to stand side by side for oneDNN, either first, can take more than was planned, and
+        the allocator more than the sum. Then there is another plan, with as much less.
         """
+        plans_room = self._options.algorithm in (PLANNER, BEST)
         before = self._rewriter.checkpoint()
-        asked = limits
-        for _ in range(_ATTEMPTS):
+        asked, kept = limits, None
+        for attempt in range(_ATTEMPTS):
             plan = make_plan(self._options.algorithm, network, asked)
             final = self._apply(network, plan, limits, scope)
-            excess_bytes = _highest_bytes(final, scope) - limits.limit_bytes
-            if excess_bytes <= 0 or plan.peak_bytes > asked.limit_bytes:
-                return final
+            less_bytes = _highest_bytes(final, scope) - limits.limit_bytes
+            if less_bytes <= 0:
+                kept = asked
+                missing_bytes = limits.missing_bytes(final)
+                # The planner has tried for room itself.
+                if not missing_bytes or attempt == _ATTEMPTS - 1 or plans_room:
+                    return final
+                less_bytes = max(missing_bytes // 2, asked.limit_bytes // _LEAST_SHARE)
+            elif plan.peak_bytes > asked.limit_bytes:
+                if kept is None:
+                    return final
+                break
             self._rewriter.revert(before)
-            asked = replace(asked, limit_bytes=max(OUT_OF_REACH, asked.limit_bytes - excess_bytes))
-        lowest = replace(limits, limit_bytes=OUT_OF_REACH, find_lowest=True)
-        plan = make_plan(self._options.algorithm, network, lowest)
+            asked = replace(asked, limit_bytes=max(OUT_OF_REACH, asked.limit_bytes - less_bytes))
+        self._rewriter.revert(before)
+        if kept is None:
+            kept = replace(limits, limit_bytes=OUT_OF_REACH, find_lowest=True)
+        plan = make_plan(self._options.algorithm, network, kept)
         return self._apply(network, plan, limits, scope)
 
     def _apply(
@@ -374,6 +421,15 @@ def _warning(network: Network, final: MemoryTimeline, limits: Limits) -> str:
         f"the limit of {_printed(limits.limit_bytes)} cannot be met by computing results again: "
         f"here {_printed(final.peak_bytes)} are in use ({_printed(network.peak_bytes)} without), "
         f"{_printed(network.buffer_graph.held_bytes)} of which are held before the step"
+    )
+
+
+def _no_room(final: MemoryTimeline, limits: Limits, missing_bytes: int) -> str:
+    assert limits.allocator is not None
+    return (
+        f"the allocator has no room within {_printed(limits.allocator.limit_bytes)} for the "
+        f"{_printed(final.peak_bytes)} that are in use here: it needs about "
+        f"{_printed(missing_bytes)} more for what lies between chunks"
     )
 
 

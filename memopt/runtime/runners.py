@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from memopt.errors import ExecutionError, OptionsError
 from memopt.runtime.function import Interface, build_plain_function
 from memopt.runtime.graph_import import find_operation, find_tensor, import_graph
@@ -58,6 +60,8 @@ class FunctionRunner:
     def __init__(self, program: Program) -> None:
         item = program.item
         graph_def = seed_random_operations(as_function_graph(item), program.seed)
+        # What TensorFlow runs first in a process gets a copy of its input, which leaves a hole.
+        _place("first", np.zeros(1, np.uint8))
         self._variables = {
             variable.name: _make_variable(variable, program.variables)
             for variable in find_variables(item)

@@ -127,20 +127,6 @@ def test_what_does_not_fit_at_all_tells_what_it_needs(step_file: str) -> None:
     assert caught.value.lowest_bytes > 8 << 20
 
 
-def test_less_left_for_the_allocator_than_at_the_last_size_is_enough(step_file: str) -> None:
-    """What no plan keeps to at one size is no reason against the size."""
-    item = as_item(step_file)
-    lines: list[str] = []
-    planner = SizePlanner(item, find_dimensions(item), 8 << 20, 0.2, "grappler", lines.append)
-    planner._budget_bytes = 1 << 18
-    probe = planner.probe(1024)
-    assert probe.result is not None
-    assert probe.excess <= 0
-    beyond = planner.probe(1 << 16)
-    assert beyond.result is None
-    assert beyond.excess > 0
-
-
 def test_where_room_was_predicted_in_vain_more_is_left(step_file: str) -> None:
     """What fits is planned again; what does not is not."""
     item = as_item(step_file)
@@ -160,9 +146,9 @@ def test_large_steps_are_planned_by_the_planner_alone_until_it_finds_nothing(
     asked: list[str] = []
     plan = SizePlanner._plan
 
-    def note(planner: SizePlanner, size: int, item: Any, budget_bytes: int, how: Any) -> Any:
+    def note(planner: SizePlanner, size: int, item: Any, how: Any) -> Any:
         asked.append(how.algorithm)
-        return plan(planner, size, item, budget_bytes, how)
+        return plan(planner, size, item, how)
 
     monkeypatch.setattr(SizePlanner, "_plan", note)
     monkeypatch.setattr(planning, "_MOST_BEST", 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -13,12 +14,14 @@ from memopt.passes.remat.segments.planning import rematerialize_segments, sqrt_s
 from memopt.passes.remat.storing.forms import Strategies
 from memopt.passes.remat.walk import Walk, along_sequence
 from memopt.sequencing.depth_first import dfs_sequence, postorder_sequence
+from memopt.sequencing.fusions import find_fused_pairs
 from memopt.sequencing.list_order import list_sequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from memopt.costs.buffer_graph import BufferGraph
+    from memopt.allocator.training import AllocatorLimit
+    from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline
     from memopt.passes.remat.network import Network
     from memopt.passes.remat.storing.forms import Form
     from memopt.passes.remat.walk import Rematerialized
@@ -55,17 +58,17 @@ class Plan(NamedTuple):
         done: The sequence with its copies; `None` for none at all.
         peak_bytes: The most in use at any time, as simulated, what is held included.
         added_ns: Time that it takes beside the original, as estimated.
+        missing_bytes: What the allocator would need beyond what it may hand out.
     """
 
     done: Rematerialized | None
     peak_bytes: int
     added_ns: int
+    missing_bytes: int = 0
 
-    @classmethod
-    def of(cls, done: Rematerialized) -> Plan:
-        """The plan that an algorithm made."""
-        peak_bytes = simulate(done.buffer_graph, done.sequence).peak_bytes
-        return cls(done, peak_bytes, done.added_weight)
+    def keeps(self, limit_bytes: int) -> bool:
+        """Whether it is within a limit, and finds room."""
+        return self.peak_bytes <= limit_bytes and not self.missing_bytes
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ class Limits:
         largest_block: How many operations the standard algorithm computes again together.
         forms: By node: other forms in which its result can be kept.
         find_lowest: Whether the lowest plan is looked for where none keeps to the limit.
+        allocator: What has to find room for a plan, if that is looked at.
     """
 
     limit_bytes: int
@@ -85,6 +89,40 @@ class Limits:
     largest_block: int = 1
     forms: Mapping[int, Sequence[Form]] = field(default_factory=dict)
     find_lowest: bool = True
+    allocator: AllocatorLimit | None = None
+
+    def plan(self, done: Rematerialized) -> Plan:
+        """The plan that an algorithm made, in an order that the allocator finds room for."""
+        packed, missing_bytes = self.pack(done)
+        peak_bytes = simulate(packed.buffer_graph, packed.sequence).peak_bytes
+        return Plan(packed, peak_bytes, packed.added_weight, missing_bytes)
+
+    def pack(self, done: Rematerialized) -> tuple[Rematerialized, int]:
+        """A plan in an order that the allocator finds room for, and what is missing if it does not.
+
+        Operations that oneDNN may fuse stay side by side, copies of them, too.
+        """
+        timeline = simulate(done.buffer_graph, done.sequence)
+        missing_bytes = self.missing_bytes(timeline)
+        if self.allocator is None or not missing_bytes:
+            return done, 0
+        # Not before it is used: it needs numpy.
+        from memopt.allocator.packing import pack
+
+        table = done.instructions
+        fused = find_fused_pairs(table.network.buffer_graph.nodes)
+        neighbours = pairwise(done.sequence)
+        pairs = {a: b for a, b in neighbours if fused.get(table.origin[a]) == table.origin[b]}
+        packed = pack(timeline, self.allocator, self.limit_bytes, pairs)
+        if packed is None:
+            return done, missing_bytes
+        return done._replace(sequence=list(packed.sequence), peak_bytes=packed.peak_bytes), 0
+
+    def missing_bytes(self, timeline: MemoryTimeline) -> int:
+        """What the allocator would need beyond what it may hand out, if the limit is kept."""
+        if self.allocator is None or timeline.peak_bytes > self.limit_bytes:
+            return 0
+        return self.allocator.missing_bytes(timeline)
 
 
 class Algorithm(Protocol):
@@ -144,7 +182,13 @@ def _planned(network: Network, limits: Limits, starts: Sequence[Rematerialized])
     # Not before it is used: it needs numpy.
     from memopt.passes.remat.planned.planning import rematerialize_planned
 
-    return rematerialize_planned(network, limits.limit_bytes, forms=limits.forms, starts=starts)
+    return rematerialize_planned(
+        network,
+        limits.limit_bytes,
+        forms=limits.forms,
+        starts=starts,
+        pack=limits.pack,
+    )
 
 
 def _walks(network: Network, limits: Limits, *, recompute: bool) -> Iterator[Walk]:
@@ -206,15 +250,18 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
         network: The sequence with its buffers.
         limits: What to keep to.
     """
-    nothing = Plan(None, network.peak_bytes, 0)
-    if nothing.peak_bytes <= limits.limit_bytes:
+    unchanged = simulate(network.buffer_graph, network.sequence)
+    nothing = Plan(None, network.peak_bytes, 0, limits.missing_bytes(unchanged))
+    if nothing.keeps(limits.limit_bytes):
         return nothing
     plans = [nothing]
     if limits.limit_bytes >= network.buffer_graph.held_bytes:
         plans = _make_plans(algorithm, network, limits, nothing)
         within = [plan for plan in plans if plan.peak_bytes <= limits.limit_bytes]
         if within:
-            return min(within, key=lambda plan: (plan.added_ns, plan.peak_bytes))
+            return min(
+                within, key=lambda plan: (plan.missing_bytes, plan.added_ns, plan.peak_bytes)
+            )
     if limits.find_lowest:
         least = replace(limits, limit_bytes=OUT_OF_REACH)
         plans = _make_plans(algorithm, network, least, nothing)
@@ -226,16 +273,16 @@ def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan)
     plans = [_first_within(ALGORITHMS[name], network, limits, nothing) for name in names]
     if algorithm == BEST:
         starts = [plan.done for plan in plans if plan.done is not None]
-        plans.append(Plan.of(_planned(network, limits, starts)))
+        plans.append(limits.plan(_planned(network, limits, starts)))
     return plans
 
 
 def _first_within(algorithm: Algorithm, network: Network, limits: Limits, nothing: Plan) -> Plan:
-    """The first plan of an algorithm within the limit, or the nearest to it."""
+    """The first plan of an algorithm that keeps to the limits, or the nearest to that."""
     best = nothing
     for done in algorithm(network, limits):
-        plan = Plan.of(done)
-        if plan.peak_bytes <= limits.limit_bytes:
+        plan = limits.plan(done)
+        if plan.keeps(limits.limit_bytes):
             return plan
         # Hundreds of copies for next to nothing are no better.
         if plan.peak_bytes < best.peak_bytes * _WORTH_IT:

@@ -189,4 +189,5 @@ class Instructions:
             scratch_bytes=[self.scratch_bytes(instruction) for instruction in range(len(origin))],
             lasting=list(self.lasting),
             reusable=[list(buffers) for buffers in self.reusable],
+            next_values=dict(graph.next_values),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from memopt.costs.working_sets import largest_working_set
@@ -12,7 +13,7 @@ from memopt.planning.planner import Planner
 from memopt.planning.starts import unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from memopt.passes.remat.network import Network
     from memopt.passes.remat.storing.forms import Form
@@ -25,6 +26,12 @@ _NEXT_LOWER = 1024
 """Of the room, what is taken off at least: a few bytes less are still had by what is neglected."""
 _LOWER = (0.93, 0.98)
 """Of the lowest peak so far, what is tried next where the limit is out of reach."""
+_ROOM_ATTEMPTS = 10
+"""How many plans the allocator is asked for room for."""
+_MOST_ROOM = 0.96
+"""Of the peak of a plan that finds none, the most that the next one may have."""
+_NEAR = 1.02
+"""How much higher than one that finds room another peak has to be to be worth a look."""
 _MOST_WORK_US = 6e6
 """About what one search takes at most."""
 _EDITS_PER_OPERATION = 2_000
@@ -38,6 +45,7 @@ def rematerialize_planned(
     *,
     forms: Mapping[int, Sequence[Form]],
     starts: Iterable[Rematerialized] = (),
+    pack: Callable[[Rematerialized], tuple[Rematerialized, int]] = lambda done: (done, 0),
 ) -> Rematerialized:
     """The cheapest sequence within a limit that the planner finds; the lowest one if none is.
 
@@ -49,8 +57,14 @@ def rematerialize_planned(
         limit_bytes: What may be in use, what was held before the step included.
         forms: By node: other forms of its result; those on the host become swaps.
         starts: What other algorithms found.
+        pack: Puts a plan in an order that the allocator finds room for, and says what is missing if
+            there is none.
     """
-    return _Planning(network, limit_bytes, forms, starts).plan()
+    planning = _Planning(network, limit_bytes, forms, starts)
+    best, steps = planning.plan()
+    if best.peak_bytes > limit_bytes:
+        return best
+    return planning.find_room(best, steps, pack)
 
 
 class _Planning:
@@ -81,7 +95,7 @@ class _Planning:
         found = (self._reduction.steps(start) for start in starts)
         self._starts = [steps for steps in found if steps is not None]
 
-    def plan(self) -> Rematerialized:
+    def plan(self) -> tuple[Rematerialized, Steps]:
         limit_bytes = self._limit_bytes
         if limit_bytes >= self._floor_bytes:
             best, best_steps = self._approach(limit_bytes, self._starts, _ATTEMPTS)
@@ -95,7 +109,41 @@ class _Planning:
             found, steps = self._approach(room_bytes, [best_steps], 1)
             if found.peak_bytes < best.peak_bytes:
                 best, best_steps = found, steps
-        return best
+        return best, best_steps
+
+    def find_room(
+        self,
+        done: Rematerialized,
+        steps: Steps,
+        pack: Callable[[Rematerialized], tuple[Rematerialized, int]],
+    ) -> Rematerialized:
+        """A plan that the allocator finds room for: near one that is within the limit, with less.
+
+        How much less differs a lot from plan to plan. Where a plan finds room, what lies between it
+        and the last one that did not is tried, since it may be cheaper.
+        """
+        tried: list[tuple[int, Rematerialized]] = []
+        lowest, highest = 0, done.peak_bytes
+        for _ in range(_ROOM_ATTEMPTS):
+            packed, missing_bytes = pack(done)
+            tried.append((missing_bytes, packed))
+            if missing_bytes:
+                highest = min(highest, done.peak_bytes)
+                share = math.sqrt(self._limit_bytes / (self._limit_bytes + missing_bytes))
+                target_bytes = int(done.peak_bytes * min(share, _MOST_ROOM))
+            else:
+                lowest = max(lowest, done.peak_bytes)
+            if lowest:
+                target_bytes = (lowest + highest) // 2
+            if target_bytes <= max(lowest * _NEAR, self._floor_bytes):
+                break
+            near, is_within = self._planner.search_near(target_bytes, steps)
+            if not is_within:
+                near, is_within = self._planner.search(target_bytes, (steps, near))
+            if not is_within:
+                break
+            done, _ = self._realize(near)
+        return min(tried, key=lambda each: (each[0], each[1].added_weight))[1]
 
     def _realize(self, steps: Steps) -> tuple[Rematerialized, Steps]:
         return realize(self._reduction, steps, self._forms), steps
