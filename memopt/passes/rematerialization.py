@@ -5,61 +5,39 @@ XLA's `HloRematerialization` (tensorflow/compiler/xla/service/hlo_rematerializat
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from memopt.costs.buffer_graph import simulate
 from memopt.errors import OptionsError
 from memopt.graph.rewriter import Touches
-from memopt.graph.traversal import Numbering
 from memopt.passes.base import Context, Pass
-from memopt.passes.ordering import Ordering, add_edges, step_of
-from memopt.passes.recomputation import COPY_PREFIX
+from memopt.passes.ordering import Ordering, add_edges
 from memopt.passes.remat.algorithms import (
     ALGORITHMS,
     BEST,
     COMPRESSING,
-    OUT_OF_REACH,
     PATH,
-    PLANNER,
     SEGMENTS,
     SQRT,
     Limits,
-    make_plan,
 )
-from memopt.passes.remat.applying import apply_copies
-from memopt.passes.remat.eligibility import can_run_twice, network_of
-from memopt.passes.remat.hints import KEEP, RECOMPUTE, SWAP, Hints, preferred
+from memopt.passes.remat.hints import RECOMPUTE, SWAP, Hints
+from memopt.passes.remat.keeping import Keeping, printed_bytes
 from memopt.passes.remat.remaining import find_remaining
 from memopt.passes.remat.scopes import parse_scopes
-from memopt.passes.remat.storing.compression import NO_TILE, Compressor, Tile, pad_buffers
+from memopt.passes.remat.storing.compression import NO_TILE, Compressor, Tile
 from memopt.passes.remat.storing.offloading import Offloader
-from memopt.passes.remat.storing.storable import find_forms
-from memopt.passes.remat.summary import describe
 from memopt.sequencing.enforcement import enforce
-from memopt.sequencing.fusions import find_fused_pairs, turn_pairs
 from memopt.sequencing.orders import SEQUENCERS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from memopt.allocator.training import AllocatorLimit
-    from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline
-    from memopt.graph.graph import Node
-    from memopt.graph.rewriter import Decision, Rewriter
-    from memopt.passes.remat.algorithms import Plan
+    from memopt.costs.buffer_graph import MemoryTimeline
+    from memopt.graph.rewriter import Rewriter
     from memopt.passes.remat.network import Network
-    from memopt.passes.remat.scopes import ScopeBudget
-    from memopt.passes.remat.storing.forms import Form
-    from memopt.passes.remat.walk import Rematerialized
     from memopt.sequencing.enforcement import Chain
 
-_MEBIBYTE = 1 << 20
-_ATTEMPTS = 3
-"""How often a plan is made within less than the limit, since it came to more than was planned."""
-_LEAST_SHARE = 25
-"""The part of a limit that is taken off it at least where the allocator finds no room."""
 _LEAST = MappingProxyType(
     {
         "memory_limit": 0,
@@ -70,8 +48,6 @@ _LEAST = MappingProxyType(
     }
 )
 """Of options that are numbers, the least."""
-_SCOPE_ROUNDS = 3
-"""How often the budgets of scopes and of the step are planned one after the other."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +63,9 @@ class Rematerialization(Pass):
        tried where it needs more than the limit, and for other algorithms than the walk.
     4. Where scopes have budgets of their own, each is planned first, as if nothing else took
        memory.
-    5. The order is enforced by control edges, as in `Ordering`.
+    5. Where the allocator has a limit of its own (`allocator_limit`), plans are put in an order that
+       it has room for (see `pack`), or made anew within less.
+    6. The order is enforced by control edges, as in `Ordering`.
 
     Computed again is only what gives the same bits and leaves nothing behind (see
     `can_run_twice`), is neither fed, fetched nor kept, and stands outside of v1 control flow. What
@@ -170,7 +148,7 @@ class Rematerialization(Pass):
         if order is None or not order.sequence:
             return
         hints = Hints(self.keep, self.recompute, self.swap)
-        keeping = _Keeping(self, rewriter, context, hints)
+        keeping = Keeping(self, rewriter, context, hints)
         network = keeping.network(keeping.padded(order.buffer_graph), order.sequence)
         limits = keeping.limits(network)
         _decline_hints(rewriter, network, limits, hints, self.offload)
@@ -187,7 +165,7 @@ class Rematerialization(Pass):
         elif not is_changed:
             return
         for node, size_bytes, why in find_remaining(final, network, hints, limits.limit_bytes):
-            rewriter.decline(node, f"{_printed(size_bytes)} in use at the peak: {why}")
+            rewriter.decline(node, f"{printed_bytes(size_bytes)} in use at the peak: {why}")
 
     def compressor(self) -> Compressor | None:
         """What keeps results in smaller forms, if that is asked for."""
@@ -207,169 +185,6 @@ class Rematerialization(Pass):
     def offloader(self) -> Offloader | None:
         """What takes results to the host, if that is asked for."""
         return Offloader(self.offload) if self.offload else None
-
-
-class _Keeping:
-    """Brings a graph within limits, one after the other."""
-
-    def __init__(
-        self, options: Rematerialization, rewriter: Rewriter, context: Context, hints: Hints
-    ) -> None:
-        self._options = options
-        self._rewriter = rewriter
-        self._context = context
-        self._hints = hints
-        self._compressor = options.compressor()
-        self._taken = _decline_taken_names(rewriter)
-
-    def network(self, buffer_graph: BufferGraph, sequence: Sequence[int]) -> Network:
-        """The graph as it is now, in a sequence."""
-        return network_of(
-            self._rewriter.graph,
-            buffer_graph,
-            sequence,
-            self._context,
-            declined=self._taken,
-            hints=self._hints,
-        )
-
-    def limits(self, network: Network) -> Limits:
-        """What all of the step has to keep to."""
-        options, offloader = self._options, self._options.offloader()
-        forms: dict[int, list[Form]] = {}
-        if self._compressor is not None or offloader is not None:
-            forms = find_forms(
-                self._rewriter,
-                network,
-                self._context,
-                compressor=self._compressor,
-                offloader=offloader,
-            )
-        return Limits(
-            options.memory_limit or self._context.budget_bytes,
-            smallest_bytes=options.small_node_limit * _MEBIBYTE,
-            largest_block=options.largest_block,
-            forms=_hinted(forms, network, self._hints),
-            find_lowest=options.find_lowest,
-            allocator=options.allocator(),
-        )
-
-    def keep_all(
-        self, network: Network, limits: Limits, scopes: Sequence[ScopeBudget]
-    ) -> MemoryTimeline:
-        """Keep the budgets of scopes and that of the step, as far as that can be.
-
-        What one plan changes can break what another one kept: then they are made again.
-        """
-        for _ in range(_SCOPE_ROUNDS):
-            for scope in scopes:
-                if not scope.is_kept(network.buffer_graph, network.sequence):
-                    network, limits = self._look_again(self._keep_scope(network, limits, scope))
-            final = self._keep(network, limits)
-            if all(scope.is_kept(final.buffer_graph, final.sequence) for scope in scopes):
-                break
-            network, limits = self._look_again(final)
-        return final
-
-    def _look_again(self, timeline: MemoryTimeline) -> tuple[Network, Limits]:
-        """The graph after a plan, and what it still has to keep to."""
-        network = self.network(timeline.buffer_graph, timeline.sequence)
-        return network, self.limits(network)
-
-    def _keep_scope(self, network: Network, limits: Limits, scope: ScopeBudget) -> MemoryTimeline:
-        narrowed = replace(network, buffer_graph=scope.buffers(network.buffer_graph))
-        return self._keep(
-            narrowed, replace(limits, limit_bytes=scope.limit_bytes, allocator=None), scope
-        )
-
-    def _keep(
-        self, network: Network, limits: Limits, scope: ScopeBudget | None = None
-    ) -> MemoryTimeline:
-        """Make the copies of a plan, in one edit; returns the memory of the step with them.
-
-        What has to stand side by side for oneDNN, either first, can take more than was planned, and
-        the allocator more than the sum. Then there is another plan, with as much less.
-        """
-        plans_room = self._options.algorithm in (PLANNER, BEST)
-        before = self._rewriter.checkpoint()
-        asked, kept = limits, None
-        for attempt in range(_ATTEMPTS):
-            plan = make_plan(self._options.algorithm, network, asked)
-            final = self._apply(network, plan, limits, scope)
-            less_bytes = _highest_bytes(final, scope) - limits.limit_bytes
-            if less_bytes <= 0:
-                kept = asked
-                missing_bytes = limits.missing_bytes(final)
-                # The planner has tried for room itself.
-                if not missing_bytes or attempt == _ATTEMPTS - 1 or plans_room:
-                    return final
-                less_bytes = max(missing_bytes // 2, asked.limit_bytes // _LEAST_SHARE)
-            elif plan.peak_bytes > asked.limit_bytes:
-                if kept is None:
-                    return final
-                break
-            self._rewriter.revert(before)
-            asked = replace(asked, limit_bytes=max(OUT_OF_REACH, asked.limit_bytes - less_bytes))
-        self._rewriter.revert(before)
-        if kept is None:
-            kept = replace(limits, limit_bytes=OUT_OF_REACH, find_lowest=True)
-        plan = make_plan(self._options.algorithm, network, kept)
-        return self._apply(network, plan, limits, scope)
-
-    def _apply(
-        self, network: Network, plan: Plan, limits: Limits, scope: ScopeBudget | None
-    ) -> MemoryTimeline:
-        nodes = [network.buffer_graph.nodes[number] for number in network.sequence]
-        if plan.done is not None:
-            where = "" if scope is None else f"in the scope {scope.pattern!r}, "
-            decisions = _explain(plan.done, limits)
-            with self._rewriter.edit(where + _reason(network, plan, limits), decisions=decisions):
-                nodes = apply_copies(self._rewriter, plan.done, self._context)
-        return self._settle(nodes)
-
-    def padded(self, buffer_graph: BufferGraph) -> BufferGraph:
-        """The buffers as a device has them that pads, if that is asked for."""
-        tile = NO_TILE if self._compressor is None else self._compressor.tile
-        return pad_buffers(buffer_graph, self._context.properties, tile)
-
-    def _settle(self, nodes: Sequence[Node]) -> MemoryTimeline:
-        """The sequence on the graph as it is now, simulated, oneDNN's pairs side by side."""
-        graph = self._rewriter.graph
-        step = step_of(graph, self._context)
-        numbering = Numbering.of(graph)
-        sequence = step.settle([numbering.place(node) for node in nodes])
-        return simulate(self.padded(step.buffer_graph), sequence)
-
-
-def _highest_bytes(timeline: MemoryTimeline, scope: ScopeBudget | None) -> int:
-    """The peak of the step, or of a scope, whichever of a pair for oneDNN runs first."""
-    graph = timeline.buffer_graph
-    if scope is not None:
-        return scope.peak_bytes(graph, timeline.sequence)
-    pairs = find_fused_pairs(graph.nodes)
-    if not pairs:
-        return timeline.peak_bytes
-    turned = turn_pairs(graph.producers, timeline.sequence, pairs)
-    return max(timeline.peak_bytes, simulate(graph, turned).peak_bytes)
-
-
-def _hinted(
-    forms: Mapping[int, Sequence[Form]], network: Network, hints: Hints
-) -> dict[int, Sequence[Form]]:
-    """The forms of results, as far as hints allow them; what they ask for costs next to nothing."""
-    found: dict[int, Sequence[Form]] = {}
-    for number, choices in forms.items():
-        hint = hints.of(network.buffer_graph.nodes[number])
-        if hint == SWAP:
-            found[number] = [
-                form._replace(
-                    weight=preferred(form.weight), restore_weight=preferred(form.restore_weight)
-                )
-                for form in choices
-            ]
-        elif hint != KEEP:
-            found[number] = choices
-    return found
 
 
 def _decline_hints(
@@ -392,59 +207,26 @@ def _enforce(rewriter: Rewriter, final: MemoryTimeline, context: Context) -> Non
     def reason(chain: Chain) -> str:
         return (
             f"{len(chain.nodes)} operations run in the order that was planned, in which at most "
-            f"{_printed(final.peak_bytes)} are in use"
+            f"{printed_bytes(final.peak_bytes)} are in use"
         )
 
     chains = enforce(final.buffer_graph, final.sequence, fed=context.fed)
     add_edges(rewriter, final.buffer_graph, chains, reason)
 
 
-def _explain(done: Rematerialized, limits: Limits) -> tuple[Decision, ...]:
-    # Not before it is used: it needs numpy.
-    from memopt.passes.remat.planned.decisions import explain
-
-    return explain(done, limits.forms)
-
-
-def _reason(network: Network, plan: Plan, limits: Limits) -> str:
-    assert plan.done is not None
-    return (
-        f"{describe(plan.done)}; so that the peak is "
-        f"{_printed(plan.peak_bytes)} instead of {_printed(network.peak_bytes)}, "
-        f"{_printed(network.buffer_graph.held_bytes)} of which are held before the step; "
-        f"the limit is {_printed(limits.limit_bytes)}"
-    )
-
-
 def _warning(network: Network, final: MemoryTimeline, limits: Limits) -> str:
     return (
-        f"the limit of {_printed(limits.limit_bytes)} cannot be met by computing results again: "
-        f"here {_printed(final.peak_bytes)} are in use ({_printed(network.peak_bytes)} without), "
-        f"{_printed(network.buffer_graph.held_bytes)} of which are held before the step"
+        f"the limit of {printed_bytes(limits.limit_bytes)} cannot be met by computing results "
+        f"again: here {printed_bytes(final.peak_bytes)} are in use "
+        f"({printed_bytes(network.peak_bytes)} without), "
+        f"{printed_bytes(network.buffer_graph.held_bytes)} of which are held before the step"
     )
 
 
 def _no_room(final: MemoryTimeline, limits: Limits, missing_bytes: int) -> str:
     assert limits.allocator is not None
     return (
-        f"the allocator has no room within {_printed(limits.allocator.limit_bytes)} for the "
-        f"{_printed(final.peak_bytes)} that are in use here: it needs about "
-        f"{_printed(missing_bytes)} more for what lies between chunks"
+        f"the allocator has no room within {printed_bytes(limits.allocator.limit_bytes)} for the "
+        f"{printed_bytes(final.peak_bytes)} that are in use here: it needs about "
+        f"{printed_bytes(missing_bytes)} more for what lies between chunks"
     )
-
-
-def _decline_taken_names(rewriter: Rewriter) -> frozenset[str]:
-    """The nodes whose copies would have the name of another node."""
-    graph = rewriter.graph
-    taken = []
-    for node in graph:
-        if COPY_PREFIX + node.name in graph and can_run_twice(node, graph.library):
-            rewriter.decline(node, f"the name {COPY_PREFIX + node.name!r} is taken")
-            taken.append(node.name)
-    return frozenset(taken)
-
-
-def _printed(size_bytes: int) -> str:
-    if size_bytes < _MEBIBYTE:
-        return f"{size_bytes} bytes"
-    return f"{size_bytes / _MEBIBYTE:.2f} MiB"
