@@ -63,8 +63,8 @@ class Rematerialization(Pass):
        tried where it needs more than the limit, and for other algorithms than the walk.
     4. Where scopes have budgets of their own, each is planned first, as if nothing else took
        memory.
-    5. Where the allocator has a limit of its own (`allocator_limit`), plans are put in an order that
-       it has room for (see `pack`), or made anew within less.
+    5. Where the allocator has a limit of its own (`allocator_limit`), plans are put in an order
+       that it has room for (see `pack`), or made anew within less.
     6. The order is enforced by control edges, as in `Ordering`.
 
     Computed again is only what gives the same bits and leaves nothing behind (see
