@@ -26,6 +26,8 @@ STEPS = 5
 _ROOM = 1.25
 """The allocator's limit over the budget: it hands out memory in chunks that are larger than what
 was asked for, and what is left between them is of no use for something large."""
+_SPARE_SHARE = 256
+"""Of the limit, what the allocator has left in one piece."""
 _FAILURE_LENGTH = 160
 _MEBIBYTE = 1 << 20
 
@@ -102,6 +104,10 @@ def run(model: str, budget: str = BUDGET, steps: int = STEPS) -> Demonstration:
     if runtime is None:
         raise AssertionError("a budget was kept without looking at the memory")
     limit_bytes = ceil(runtime.budget_bytes * _ROOM / _MEBIBYTE) * _MEBIBYTE
+    # What keeps to the budget by its sum may find no room under the limit in some step.
+    spare_bytes = limit_bytes // _SPARE_SHARE
+    room = f"rematerialization{{allocator_limit={limit_bytes},allocator_spare={spare_bytes}}}"
+    result = optimize(step.function, budget=runtime.budget_bytes, pass_options=(room,))
     original = as_program(step.function, step.inputs)
     rewritten = original.replace_graph(result.graph_def)
     limited = Settings(memory_limit_bytes=limit_bytes)
