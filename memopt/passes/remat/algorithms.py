@@ -93,19 +93,24 @@ class Limits:
 
     def plan(self, done: Rematerialized) -> Plan:
         """The plan that an algorithm made, in an order that the allocator finds room for."""
-        packed, missing_bytes = self.pack(done)
-        peak_bytes = simulate(packed.buffer_graph, packed.sequence).peak_bytes
-        return Plan(packed, peak_bytes, packed.added_weight, missing_bytes)
+        packed, timeline, missing_bytes = self._pack(done)
+        return Plan(packed, timeline.peak_bytes, packed.added_weight, missing_bytes)
 
     def pack(self, done: Rematerialized) -> tuple[Rematerialized, int]:
         """A plan in an order that the allocator finds room for, and what is missing if it does not.
 
         Operations that oneDNN may fuse stay side by side, copies of them, too.
         """
+        if self.allocator is None:
+            return done, 0
+        packed, _, missing_bytes = self._pack(done)
+        return packed, missing_bytes
+
+    def _pack(self, done: Rematerialized) -> tuple[Rematerialized, MemoryTimeline, int]:
         timeline = simulate(done.buffer_graph, done.sequence)
         missing_bytes = self.missing_bytes(timeline)
         if self.allocator is None or not missing_bytes:
-            return done, 0
+            return done, timeline, 0
         # Not before it is used: it needs numpy.
         from memopt.allocator.packing import pack
 
@@ -115,8 +120,9 @@ class Limits:
         pairs = {a: b for a, b in neighbours if fused.get(table.origin[a]) == table.origin[b]}
         packed = pack(timeline, self.allocator, self.limit_bytes, pairs)
         if packed is None:
-            return done, missing_bytes
-        return done._replace(sequence=list(packed.sequence), peak_bytes=packed.peak_bytes), 0
+            return done, timeline, missing_bytes
+        sequence = list(packed.sequence)
+        return done._replace(sequence=sequence, peak_bytes=packed.peak_bytes), packed, 0
 
     def missing_bytes(self, timeline: MemoryTimeline) -> int:
         """What the allocator would need beyond what it may hand out, if the limit is kept."""
@@ -250,8 +256,10 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
         network: The sequence with its buffers.
         limits: What to keep to.
     """
-    unchanged = simulate(network.buffer_graph, network.sequence)
-    nothing = Plan(None, network.peak_bytes, 0, limits.missing_bytes(unchanged))
+    missing_bytes = 0
+    if limits.allocator is not None:
+        missing_bytes = limits.missing_bytes(simulate(network.buffer_graph, network.sequence))
+    nothing = Plan(None, network.peak_bytes, 0, missing_bytes)
     if nothing.keeps(limits.limit_bytes):
         return nothing
     plans = [nothing]
