@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from memopt.api import optimize
 from memopt.errors import OptionsError, OutOfMemoryError
 from memopt.models import MODELS
-from memopt.options import Budget
+from memopt.options import Budget, Level
 from memopt.report.text import bytes_text
 from memopt.runtime.entry import as_program, verify
 from memopt.runtime.process import step_process
@@ -99,15 +99,16 @@ def run(model: str, budget: str = BUDGET, steps: int = STEPS) -> Demonstration:
     if model not in MODELS:
         raise OptionsError(f"there is no model {model!r}; the models: {', '.join(MODELS)}")
     step = MODELS[model]()
-    result = optimize(step.function, budget=Budget.parse(budget))
-    runtime = result.report.runtime
-    if runtime is None:
-        raise AssertionError("a budget was kept without looking at the memory")
-    limit_bytes = ceil(runtime.budget_bytes * _ROOM / _MEBIBYTE) * _MEBIBYTE
+    ordered = optimize(step.function, level=Level.ORDERED).report.runtime
+    if ordered is None:
+        raise AssertionError("a step was ordered without looking at the memory")
+    before = ordered.before
+    budget_bytes = Budget.parse(budget).limit_bytes(before.held_bytes, before.step_peak_bytes)
+    limit_bytes = ceil(budget_bytes * _ROOM / _MEBIBYTE) * _MEBIBYTE
     # What keeps to the budget by its sum may find no room under the limit in some step.
     spare_bytes = limit_bytes // _SPARE_SHARE
     room = f"rematerialization{{allocator_limit={limit_bytes},allocator_spare={spare_bytes}}}"
-    result = optimize(step.function, budget=runtime.budget_bytes, pass_options=(room,))
+    result = optimize(step.function, budget=budget_bytes, pass_options=(room,))
     original = as_program(step.function, step.inputs)
     rewritten = original.replace_graph(result.graph_def)
     limited = Settings(memory_limit_bytes=limit_bytes)
