@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from random import Random
 
 import pytest
+from support.both_ways import assert_same_without_compiler
 from support.remat_networks import random_network
 
 from memopt.allocator.packing import pack
@@ -93,8 +91,6 @@ def test_a_step_of_nothing_needs_no_room() -> None:
 def test_without_a_compiler_the_allocator_does_the_same() -> None:
     """Where each training runs out of memory, and the layout that a step leaves."""
     program = (
-        "import sys\n"
-        f"sys.path[:0] = [{str(Path(__file__).parents[1])!r}, {str(Path(__file__).parent)!r}]\n"
         "from test_packing import timeline_of\n"
         "from memopt.allocator.training import find_shortage\n"
         "from memopt.compiled import IS_COMPILED\n"
@@ -103,16 +99,4 @@ def test_without_a_compiler_the_allocator_does_the_same() -> None:
         "found = [find_shortage(t, l) for t, ls in zip(timelines, limits) for l in ls]\n"
         "print(IS_COMPILED, found)\n"
     )
-    ways = [_run(program), _run(program, MEMOPT_PURE_PYTHON="1")]
-    assert [way.split(maxsplit=1)[0] for way in ways] == ["True", "False"]
-    assert ways[0].split(maxsplit=1)[1] == ways[1].split(maxsplit=1)[1]
-
-
-def _run(program: str, **environment: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    ).stdout
+    assert_same_without_compiler(program, Path(__file__).parent)

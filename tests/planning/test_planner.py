@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from support.both_ways import assert_same_without_compiler
 from support.cost_graphs import as_plain, least_cost, plain_graph, random_graph
 from support.exhaustive import least_cost_of
 from support.layered_graphs import layered_graph
@@ -25,6 +24,8 @@ from memopt.planning.planner import plan_graph
 from memopt.planning.problem import problem_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from memopt.planning.plan import Plan
 
 
@@ -129,8 +130,7 @@ def test_the_same_again() -> None:
 def test_without_a_compiler_the_search_takes_the_same_way() -> None:
     """Bit for bit: the same edits give the same sequence."""
     program = (
-        "import sys, numpy as np\n"
-        f"sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "import numpy as np\n"
         "from support.layered_graphs import layered_graph\n"
         "from memopt.planning.annealing import Schedule, anneal, new_best\n"
         "from memopt.compiled import IS_COMPILED\n"
@@ -144,19 +144,7 @@ def test_without_a_compiler_the_search_takes_the_same_way() -> None:
         "anneal(problem, state, best, Schedule(6_000))\n"
         "print(IS_COMPILED, state.sequence.tolist(), best.numbers.tolist())\n"
     )
-    ways = [_run(program), _run(program, MEMOPT_PURE_PYTHON="1")]
-    assert [way.split(maxsplit=1)[0] for way in ways] == ["True", "False"]
-    assert ways[0].split(maxsplit=1)[1] == ways[1].split(maxsplit=1)[1]
-
-
-def _run(program: str, **environment: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    assert_same_without_compiler(program)
 
 
 def test_a_time_limit_is_kept() -> None:
