@@ -208,6 +208,21 @@ def test_a_plan_has_room_in_the_allocator(item: GrapplerItem, algorithm: str) ->
         assert not is_told
 
 
+def test_a_plan_that_costs_no_more_than_is_enough_is_not_made_cheaper(item: GrapplerItem) -> None:
+    """It has more of its room left to what lies between chunks, and is as deterministic."""
+    limit_bytes = runtime_of(memopt.optimize(item, budget="70%")).after.peak_bytes
+    room = f"algorithm=planner,allocator_limit={limit_bytes}"
+    options = [f"rematerialization{{{room}{more}}}" for more in ("", ",enough_overhead=0.5")]
+    cheapest, enough, again = (
+        memopt.optimize(item, budget=limit_bytes, pass_options=(option,))
+        for option in (options[0], options[1], options[1])
+    )
+    assert enough.graph_def == again.graph_def
+    assert has_room(runtime_of(enough).after, limit_bytes)
+    assert runtime_of(enough).after.peak_bytes <= 0.8 * limit_bytes
+    assert runtime_of(enough).after.peak_bytes <= runtime_of(cheapest).after.peak_bytes
+
+
 def test_room_that_cannot_be_had_is_told(item: GrapplerItem) -> None:
     free = memopt.optimize(item, budget="70%").report.runtime
     assert free is not None

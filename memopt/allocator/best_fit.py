@@ -116,6 +116,15 @@ def largest_free_bytes(memory: Memory) -> int:
     return int(max(largest, _left_bytes(memory)))
 
 
+@compiled
+def free_bytes(memory: Memory) -> int:
+    """What can be had in all, in pieces."""
+    total = _left_bytes(memory)
+    for position in range(memory.numbers[FREE]):
+        total += memory.size[memory.free[position]]
+    return int(total)
+
+
 def layout(memory: Memory) -> bytes:
     """Place and size of every chunk, and whether it is free: the same bytes for the same state."""
     count = int(memory.numbers[CHUNKS])

@@ -3,8 +3,8 @@
 A plan that keeps to a limit by its sum may need half as much again, since a chunk is handed out
 whole if less than half of it would be left. Which chunk a tensor gets depends on what is free just
 then: to run one operation a little earlier or later puts everything after it elsewhere. So single
-operations are moved, each as far as what it needs and what it shares memory with allow, and a move
-that does not make training run out of memory sooner is kept.
+operations are moved, each as far as what it needs and what it shares memory with allow. A move is
+kept if training gets further by it, or as far with hardly less left where memory is short.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from memopt.allocator.best_fit import free_bytes, largest_free_bytes
 from memopt.allocator.training import (
     FEW_STEPS,
+    MOST_STEPS,
     Training,
     begin,
     end_step,
@@ -30,12 +32,20 @@ if TYPE_CHECKING:
     from memopt.allocator.training import AllocatorLimit, StepArrays
     from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline
 
-_MOST_STEPS = 64
-"""Steps that are followed at each trial; where memory is not short in these, all are looked at."""
-_MOST_WORK = 4_000 if IS_COMPILED else 40
-"""Steps that are followed in all."""
+_STAGES = (FEW_STEPS, 64, MOST_STEPS) if IS_COMPILED else (FEW_STEPS, MOST_STEPS)
+"""Steps that are followed at each trial: what runs out of memory in the first ones is soon told."""
+_MOST_WORK = 60_000_000 if IS_COMPILED else 200_000
+"""Operations that are followed in all."""
+_TRIES = 4
+"""How often it is begun anew, with other moves."""
+_STAGE_WORK = 2_048 if IS_COMPILED else 32
+"""Steps that are followed at most at a stage of one of them."""
 _PATIENCE = 500
 """Trials in a row without getting any further."""
+_TOLERANCE = 64
+"""Of what is left where memory is short, up to three times this part may be lost by a move."""
+_SCATTERED = 4
+"""What is free counts to this part, what is free in one piece in full."""
 _MOST_ATTEMPTS = 50
 """For each step that is followed, the operations that are looked at: many cannot be moved."""
 _WINDOW = 4
@@ -65,24 +75,32 @@ def pack(
     memory, chunks = training.new_memory(allocator.limit_bytes), training.new_chunks()
     if not begin(memory, training.arrays, chunks):
         return None
-    order = np.arange(len(timeline.sequence))
+    length = len(timeline.sequence)
     numbers = np.zeros(_STAMP + 1, np.int64)
     numbers[_SPARE] = allocator.spare_bytes
     numbers[_ROOM] = budget_bytes - timeline.held_bytes
-    numbers[_WORK] = _MOST_WORK
     numbers[_RANDOM] = _SEED
     base = _Work(memory, chunks)
     work = _Work(training.new_memory(allocator.limit_bytes), training.new_chunks())
     links = _links(timeline, pairs)
-    # What runs out of memory in the first steps does so in the end, and is soon told.
-    for steps in (FEW_STEPS, _MOST_STEPS) if training.repeats else (1,):
-        numbers[_STEPS] = steps
-        if _search(base, work, training.arrays, links, order, numbers) < steps * len(order):
-            return None
-    packed = simulate(timeline.buffer_graph, [timeline.sequence[place] for place in order])
-    # The search is not believed.
-    is_within = packed.peak_bytes <= budget_bytes and not allocator.is_short(packed)
-    return packed if is_within else None
+    left = _MOST_WORK // max(length, 1) + 1
+    for _ in range(_TRIES):
+        order = np.arange(length)
+        for steps in _STAGES if training.repeats else (1,):
+            numbers[_STEPS] = steps
+            numbers[_WORK] = before = min(left, _STAGE_WORK)
+            reached = _search(base, work, training.arrays, links, order, numbers)
+            left -= before - int(numbers[_WORK])
+            if reached < steps * length:
+                break
+        else:
+            packed = simulate(timeline.buffer_graph, [timeline.sequence[at] for at in order])
+            # The search is not believed.
+            if packed.peak_bytes <= budget_bytes and not allocator.is_short(packed):
+                return packed
+        if left <= 0:
+            break
+    return None
 
 
 _SPARE, _ROOM, _STEPS, _WORK, _RANDOM, _STAMP = range(6)
@@ -168,7 +186,7 @@ def _search(
 ) -> int:
     """Move operations until training finds room; how many operations it gets through."""
     length = len(order)
-    best = _survive(base, work, step, order, numbers)
+    best, left_bytes = _survive(base, work, step, order, numbers)
     patience, attempts = _PATIENCE, numbers[_WORK] * _MOST_ATTEMPTS
     while best < numbers[_STEPS] * length:
         attempts -= 1
@@ -185,26 +203,35 @@ def _search(
             continue
         patience -= 1
         _move(order, source, target)
-        reached = _survive(base, work, step, order, numbers)
-        if reached < best:
+        reached, now_left_bytes = _survive(base, work, step, order, numbers)
+        lost_bytes = left_bytes // _TOLERANCE * _random_below(numbers, 4)
+        if reached < best or (reached == best and now_left_bytes < left_bytes - lost_bytes):
             _move(order, target, source)
-        elif reached > best:
-            best = reached
+            continue
+        if reached > best or now_left_bytes > left_bytes:
             patience = _PATIENCE
+        best, left_bytes = reached, now_left_bytes
     return int(best)
 
 
 @compiled
-def _survive(base: _Work, work: _Work, step: StepArrays, order: IntArray, numbers: IntArray) -> int:
-    """How many operations training gets through, over several steps, before memory is short."""
+def _survive(
+    base: _Work, work: _Work, step: StepArrays, order: IntArray, numbers: IntArray
+) -> tuple[int, int]:
+    """How many operations training gets through, over several steps, before memory is short.
+
+    And what is left there: what is free in one piece, and a part of what is free at all, since some
+    of it may come to lie together.
+    """
     _copy(base, work)
     for number in range(numbers[_STEPS]):
         position = run_step(work.memory, step, order, work.chunks, numbers[_SPARE], numbers[_ROOM])
         numbers[_WORK] -= 1
         if position < len(order):
-            return int(number * len(order) + position)
+            left_bytes = largest_free_bytes(work.memory) + free_bytes(work.memory) // _SCATTERED
+            return number * len(order) + position, left_bytes
         end_step(work.memory, step, work.chunks)
-    return int(numbers[_STEPS] * len(order))
+    return int(numbers[_STEPS] * len(order)), 0
 
 
 @compiled

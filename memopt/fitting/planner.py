@@ -191,7 +191,12 @@ class SizePlanner:
         return self._planned(size, _BEST)
 
     def _plan(self, size: int, item: GrapplerItem, how: Rematerialization) -> OptimizationResult:
-        within = replace(how, allocator_limit=self.limit_bytes, allocator_spare=self._spare_bytes)
+        within = replace(
+            how,
+            allocator_limit=self.limit_bytes,
+            allocator_spare=self._spare_bytes,
+            enough_overhead=self.max_overhead,
+        )
         optimizer = MemoryOptimizer(
             Level.ORDERED, budget=self.limit_bytes, costs=self._model, rematerialization=within
         )

@@ -43,6 +43,7 @@ _LEAST = MappingProxyType(
         "memory_limit": 0,
         "allocator_limit": 0,
         "allocator_spare": 0,
+        "enough_overhead": 0,
         "small_node_limit": 0,
         "largest_block": 1,
     }
@@ -88,6 +89,10 @@ class Rematerialization(Pass):
     step, chunk by chunk, which takes more than the sum; 0: only the sum counts."""
     allocator_spare: int = 0
     """Of these, what is to be left in one piece at any moment, for what is not as predicted."""
+    enough_overhead: float = 0.0
+    """With `allocator_limit`: the share of the step's estimated time that a plan may add, such as
+    0.2, without a cheaper one being looked for; the planner gives up what adds more. 0: the
+    cheapest is looked for, whatever it adds."""
     algorithm: str = BEST
     """How the plan is made: one of `ALGORITHMS`, or "best", the best of them."""
     scheduler: str = BEST

@@ -171,16 +171,17 @@ class Planner:
         best = min(best, fresh, key=_rank)
         return steps_of(best), not best.numbers[1]
 
-    def search_near(self, budget_bytes: int, steps: Steps) -> tuple[Steps, bool]:
-        """The best sequence that is found near one, and whether it is within a budget.
+    def search_near(self, budget_bytes: int, starts: Iterable[Steps]) -> tuple[Steps, bool]:
+        """The best sequence that is found near others, and whether it is within a budget.
 
         Args:
             budget_bytes: What may be in use at any step, everything included.
-            steps: What to begin with, which may be over the budget.
+            starts: What to begin with the best of, which may all be over the budget.
         """
         state = new_state(self._problem, budget_bytes - self._graph.held_bytes, self._seed)
         best = new_best(state)
-        self._offer(state, best, steps)
+        for steps in starts:
+            self._offer(state, best, steps)
         for schedule in self._effort.rework:
             self._improve(state, best, schedule)
         return steps_of(best), not best.numbers[1]

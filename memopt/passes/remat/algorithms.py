@@ -49,6 +49,10 @@ OUT_OF_REACH = 0
 """A limit that no plan keeps: for the lowest one."""
 _WORTH_IT = 0.99
 """The share of a peak that another must not exceed to be worth its copies."""
+_ROOM_ATTEMPTS = 2
+"""How often a plan is made within less than the limit, since the allocator finds no room for it."""
+_LEAST_SHARE = 25
+"""The part of a limit that is taken off it at least for that."""
 
 
 class Plan(NamedTuple):
@@ -82,6 +86,8 @@ class Limits:
         forms: By node: other forms in which its result can be kept.
         find_lowest: Whether the lowest plan is looked for where none keeps to the limit.
         allocator: What has to find room for a plan, if that is looked at.
+        enough_overhead: The share of the step's estimated time that a plan may add without a
+            cheaper one being looked for that the allocator finds room for.
     """
 
     limit_bytes: int
@@ -90,6 +96,7 @@ class Limits:
     forms: Mapping[int, Sequence[Form]] = field(default_factory=dict)
     find_lowest: bool = True
     allocator: AllocatorLimit | None = None
+    enough_overhead: float = 0.0
 
     def plan(self, done: Rematerialized) -> Plan:
         """The plan that an algorithm made, in an order that the allocator finds room for."""
@@ -194,6 +201,7 @@ def _planned(network: Network, limits: Limits, starts: Sequence[Rematerialized])
         forms=limits.forms,
         starts=starts,
         pack=limits.pack,
+        enough_weight=int(limits.enough_overhead * network.weight),
     )
 
 
@@ -277,12 +285,30 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
 
 
 def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan) -> list[Plan]:
+    if algorithm == PLANNER:
+        # It tries for room itself.
+        return [_first_within(planner, network, limits, nothing)]
     names = (STANDARD, PATH, SEGMENTS) if algorithm == BEST else (algorithm,)
-    plans = [_first_within(ALGORITHMS[name], network, limits, nothing) for name in names]
+    plans = [_with_room(ALGORITHMS[name], network, limits, nothing) for name in names]
     if algorithm == BEST:
         starts = [plan.done for plan in plans if plan.done is not None]
         plans.append(limits.plan(_planned(network, limits, starts)))
     return plans
+
+
+def _with_room(algorithm: Algorithm, network: Network, limits: Limits, nothing: Plan) -> Plan:
+    """The plan of an algorithm; within less, where the allocator finds no room for it."""
+    best = plan = _first_within(algorithm, network, limits, nothing)
+    for _ in range(_ROOM_ATTEMPTS):
+        if not plan.missing_bytes:
+            break
+        less_bytes = max(plan.missing_bytes // 2, limits.limit_bytes // _LEAST_SHARE)
+        limits = replace(limits, limit_bytes=max(limits.limit_bytes - less_bytes, OUT_OF_REACH))
+        plan = _first_within(algorithm, network, limits, nothing)
+        if plan.peak_bytes > limits.limit_bytes:
+            break
+        best = min(best, plan, key=lambda each: each.missing_bytes)
+    return best
 
 
 def _first_within(algorithm: Algorithm, network: Network, limits: Limits, nothing: Plan) -> Plan:

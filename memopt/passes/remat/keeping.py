@@ -9,7 +9,7 @@ from memopt.costs.buffer_graph import simulate
 from memopt.graph.traversal import Numbering
 from memopt.passes.ordering import step_of
 from memopt.passes.recomputation import COPY_PREFIX
-from memopt.passes.remat.algorithms import BEST, OUT_OF_REACH, PLANNER, Limits, make_plan
+from memopt.passes.remat.algorithms import OUT_OF_REACH, Limits, make_plan
 from memopt.passes.remat.applying import apply_copies
 from memopt.passes.remat.eligibility import can_run_twice, network_of
 from memopt.passes.remat.hints import KEEP, SWAP, Hints, preferred
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 _MEBIBYTE = 1 << 20
 _ATTEMPTS = 3
 """How often a plan is made within less than the limit, since it came to more than was planned."""
-_LEAST_SHARE = 25
-"""The part of a limit that is taken off it at least where the allocator finds no room."""
 _SCOPE_ROUNDS = 3
 """How often the budgets of scopes and of the step are planned one after the other."""
 
@@ -84,6 +82,7 @@ class Keeping:
             forms=_hinted(forms, network, self._hints),
             find_lowest=options.find_lowest,
             allocator=options.allocator(),
+            enough_overhead=options.enough_overhead,
         )
 
     def keep_all(
@@ -119,33 +118,21 @@ class Keeping:
     ) -> MemoryTimeline:
         """Make the copies of a plan, in one edit; returns the memory of the step with them.
 
-        What has to stand side by side for oneDNN, either first, can take more than was planned, and
-        the allocator more than the sum. Then there is another plan, with as much less.
+        What has to stand side by side for oneDNN, either first, can take more than was planned.
+        Then there is another plan, with as much less.
         """
-        plans_room = self._options.algorithm in (PLANNER, BEST)
         before = self._rewriter.checkpoint()
-        asked, kept = limits, None
-        for attempt in range(_ATTEMPTS):
+        asked = limits
+        for _ in range(_ATTEMPTS):
             plan = make_plan(self._options.algorithm, network, asked)
             final = self._apply(network, plan, limits, scope)
             less_bytes = _highest_bytes(final, scope) - limits.limit_bytes
-            if less_bytes <= 0:
-                kept = asked
-                missing_bytes = limits.missing_bytes(final)
-                # The planner has tried for room itself.
-                if not missing_bytes or attempt == _ATTEMPTS - 1 or plans_room:
-                    return final
-                less_bytes = max(missing_bytes // 2, asked.limit_bytes // _LEAST_SHARE)
-            elif plan.peak_bytes > asked.limit_bytes:
-                if kept is None:
-                    return final
-                break
+            if less_bytes <= 0 or plan.peak_bytes > asked.limit_bytes:
+                return final
             self._rewriter.revert(before)
             asked = replace(asked, limit_bytes=max(OUT_OF_REACH, asked.limit_bytes - less_bytes))
-        self._rewriter.revert(before)
-        if kept is None:
-            kept = replace(limits, limit_bytes=OUT_OF_REACH, find_lowest=True)
-        plan = make_plan(self._options.algorithm, network, kept)
+        least = replace(limits, limit_bytes=OUT_OF_REACH, find_lowest=True)
+        plan = make_plan(self._options.algorithm, network, least)
         return self._apply(network, plan, limits, scope)
 
     def _apply(

@@ -54,6 +54,11 @@ class Network:
         return Precedence(producers, runs)
 
     @cached_property
+    def weight(self) -> int:
+        """What running everything once costs."""
+        return sum(self.weights[node] for node in self.sequence)
+
+    @cached_property
     def peak_bytes(self) -> int:
         """The most that is in use without any copy, what is held included."""
         return simulate(self.buffer_graph, self.sequence).peak_bytes

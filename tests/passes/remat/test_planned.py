@@ -145,6 +145,28 @@ def test_a_sequence_that_the_planner_cannot_have_is_none_to_start_from(seed: int
     assert checked
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_where_some_cost_is_enough_a_plan_within_it_finds_room(seed: int) -> None:
+    """Not the cheapest, for which there is none, and none that costs more than is enough."""
+    network = random_network(Random(seed), 60)
+    room_bytes = int(0.75 * network.peak_bytes)
+    least = rematerialize_planned(network, room_bytes, forms={})
+    if least.peak_bytes > room_bytes or not least.added_weight:
+        return
+
+    def pack(done: Rematerialized) -> tuple[Rematerialized, int]:
+        return done, max(done.peak_bytes - room_bytes, 0)
+
+    limit_bytes = network.peak_bytes - 1
+    cheapest = rematerialize_planned(network, limit_bytes, forms={})
+    enough = 2 * least.added_weight
+    found = rematerialize_planned(network, limit_bytes, forms={}, pack=pack, enough_weight=enough)
+    assert cheapest.peak_bytes > room_bytes >= found.peak_bytes
+    assert found.added_weight <= enough
+    nothing = rematerialize_planned(network, limit_bytes, forms={}, pack=pack, enough_weight=1)
+    assert pack(nothing)[1] or nothing.added_weight > 1
+
+
 def test_layers_are_checkpointed() -> None:
     """Sixteen layers in the memory of nine, at no more work than by segments."""
     network = layers(16)

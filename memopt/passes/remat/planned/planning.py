@@ -32,6 +32,12 @@ _MOST_ROOM = 0.96
 """Of the peak of a plan that finds none, the most that the next one may have."""
 _NEAR = 1.02
 """How much higher than one that finds room another peak has to be to be worth a look."""
+_FIRST_SHARE = 0.72
+"""Of the limit, what plans need about that find room, measured: from 0.6 to 0.85."""
+_ENOUGH_ATTEMPTS = 6
+"""How many plans are tried where not the cheapest is looked for."""
+_LEAST_STEP, _MOST_STEP = 0.96, 0.9
+"""Of the peak of a plan that finds no room, the most and the least that the next one may have."""
 _MOST_WORK_US = 6e6
 """About what one search takes at most."""
 _EDITS_PER_OPERATION = 2_000
@@ -46,6 +52,7 @@ def rematerialize_planned(
     forms: Mapping[int, Sequence[Form]],
     starts: Iterable[Rematerialized] = (),
     pack: Callable[[Rematerialized], tuple[Rematerialized, int]] = lambda done: (done, 0),
+    enough_weight: int = 0,
 ) -> Rematerialized:
     """The cheapest sequence within a limit that the planner finds; the lowest one if none is.
 
@@ -59,8 +66,12 @@ def rematerialize_planned(
         starts: What other algorithms found.
         pack: Puts a plan in an order that the allocator finds room for, and says what is missing if
             there is none.
+        enough_weight: What a plan may cost that the allocator finds room for; 0 if the cheapest is
+            looked for, whatever it costs.
     """
     planning = _Planning(network, limit_bytes, forms, starts)
+    if enough_weight:
+        return planning.find_enough(pack, enough_weight)
     best, steps = planning.plan()
     if best.peak_bytes > limit_bytes:
         return best
@@ -137,13 +148,56 @@ class _Planning:
                 target_bytes = (lowest + highest) // 2
             if target_bytes <= max(lowest * _NEAR, self._floor_bytes):
                 break
-            near, is_within = self._planner.search_near(target_bytes, steps)
+            near, is_within = self._planner.search_near(target_bytes, (steps, *self._starts))
             if not is_within:
                 near, is_within = self._planner.search(target_bytes, (steps, near))
             if not is_within:
                 break
             done, _ = self._realize(near)
         return min(tried, key=lambda each: (each[0], each[1].added_weight))[1]
+
+    def find_enough(
+        self,
+        pack: Callable[[Rematerialized], tuple[Rematerialized, int]],
+        enough_weight: int,
+    ) -> Rematerialized:
+        """A plan that the allocator finds room for, and that costs no more than is enough.
+
+        The less is in use, the sooner room is found, and the more it costs: so what lies between a
+        plan that finds none and one that costs too much is tried.
+        """
+        tried: list[tuple[int, int, Rematerialized]] = []
+        low_bytes, high_bytes = self._floor_bytes, self._limit_bytes
+        known = [*self._starts]
+        target_bytes = max(int(high_bytes * _FIRST_SHARE), self._floor_bytes)
+        for _ in range(_ENOUGH_ATTEMPTS):
+            steps, done = self._plan_within(target_bytes, known, enough_weight)
+            known.append(steps)
+            if done.peak_bytes > self._limit_bytes or done.added_weight > enough_weight:
+                low_bytes = target_bytes
+                tried.append((1, done.added_weight, done))
+            else:
+                packed, missing_bytes = pack(done)
+                if not missing_bytes:
+                    return packed
+                tried.append((0, missing_bytes, packed))
+                high_bytes = min(high_bytes, target_bytes)
+            if low_bytes > high_bytes * _LEAST_STEP:
+                break
+            target_bytes = max((low_bytes + high_bytes) // 2, int(high_bytes * _MOST_STEP))
+        return min(tried, key=lambda each: each[:2])[2]
+
+    def _plan_within(
+        self, target_bytes: int, known: Sequence[Steps], enough_weight: int
+    ) -> tuple[Steps, Rematerialized]:
+        """A plan near those that are known, or from anew where that costs more than is enough."""
+        if known:
+            steps, is_within = self._planner.search_near(target_bytes, known)
+            done, _ = self._realize(steps)
+            if is_within and done.added_weight <= enough_weight:
+                return steps, done
+        steps, _ = self._planner.search(target_bytes, known)
+        return steps, self._realize(steps)[0]
 
     def _realize(self, steps: Steps) -> tuple[Rematerialized, Steps]:
         return realize(self._reduction, steps, self._forms), steps
@@ -164,7 +218,7 @@ class _Planning:
                 break
             missing_bytes = max(done.peak_bytes - limit_bytes, least_bytes)
             room_bytes -= missing_bytes << attempt
-            near, is_within = self._planner.search_near(room_bytes, steps)
+            near, is_within = self._planner.search_near(room_bytes, [steps])
             if not is_within:
                 near, is_within = self._planner.search(room_bytes, (*starts, steps))
             steps = near
