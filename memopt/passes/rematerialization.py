@@ -90,9 +90,8 @@ class Rematerialization(Pass):
     allocator_spare: int = 0
     """Of these, what is to be left in one piece at any moment, for what is not as predicted."""
     enough_overhead: float = 0.0
-    """With `allocator_limit`: the share of the step's estimated time that a plan may add, such as
-    0.2, without a cheaper one being looked for; the planner gives up what adds more. 0: the
-    cheapest is looked for, whatever it adds."""
+    """With `allocator_limit`: the share of the step's estimated time, such as 0.2, that a plan may
+    add without the planner looking for a cheaper one; 0: the cheapest is looked for."""
     algorithm: str = BEST
     """How the plan is made: one of `ALGORITHMS`, or "best", the best of them."""
     scheduler: str = BEST

@@ -201,7 +201,7 @@ def _planned(network: Network, limits: Limits, starts: Sequence[Rematerialized])
         forms=limits.forms,
         starts=starts,
         pack=limits.pack,
-        enough_weight=int(limits.enough_overhead * network.weight),
+        enough_weight=int(limits.enough_overhead * network.weight) if limits.allocator else 0,
     )
 
 

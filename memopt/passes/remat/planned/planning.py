@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from memopt.passes.remat.walk import Rematerialized
     from memopt.planning.starts import Steps
 
+    Pack = Callable[[Rematerialized], tuple[Rematerialized, int]]
+    """Puts a plan in an order that the allocator finds room for; and how much is missing else."""
+
 _ATTEMPTS = 5
 """How often a limit is tried, each time with more of what was missing before taken off."""
 _NEXT_LOWER = 1024
@@ -51,7 +54,7 @@ def rematerialize_planned(
     *,
     forms: Mapping[int, Sequence[Form]],
     starts: Iterable[Rematerialized] = (),
-    pack: Callable[[Rematerialized], tuple[Rematerialized, int]] = lambda done: (done, 0),
+    pack: Pack = lambda done: (done, 0),
     enough_weight: int = 0,
 ) -> Rematerialized:
     """The cheapest sequence within a limit that the planner finds; the lowest one if none is.
@@ -126,7 +129,7 @@ class _Planning:
         self,
         done: Rematerialized,
         steps: Steps,
-        pack: Callable[[Rematerialized], tuple[Rematerialized, int]],
+        pack: Pack,
     ) -> Rematerialized:
         """A plan that the allocator finds room for: near one that is within the limit, with less.
 
@@ -158,7 +161,7 @@ class _Planning:
 
     def find_enough(
         self,
-        pack: Callable[[Rematerialized], tuple[Rematerialized, int]],
+        pack: Pack,
         enough_weight: int,
     ) -> Rematerialized:
         """A plan that the allocator finds room for, and that costs no more than is enough.
