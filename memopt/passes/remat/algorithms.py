@@ -103,6 +103,12 @@ class Limits:
         packed, timeline, missing_bytes = self._pack(done)
         return Plan(packed, timeline.peak_bytes, packed.added_weight, missing_bytes)
 
+    def measure(self, done: Rematerialized) -> Plan:
+        """The plan that an algorithm made, in the order that it has."""
+        timeline = simulate(done.buffer_graph, done.sequence)
+        missing_bytes = self.missing_bytes(timeline)
+        return Plan(done, timeline.peak_bytes, done.added_weight, missing_bytes)
+
     def pack(self, done: Rematerialized) -> tuple[Rematerialized, int]:
         """A plan in an order that the allocator finds room for, and what is missing if it does not.
 
@@ -285,14 +291,14 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
 
 
 def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan) -> list[Plan]:
+    # The planner tries for room itself.
     if algorithm == PLANNER:
-        # It tries for room itself.
-        return [_first_within(planner, network, limits, nothing)]
+        return [nothing, *map(limits.measure, planner(network, limits))]
     names = (STANDARD, PATH, SEGMENTS) if algorithm == BEST else (algorithm,)
     plans = [_with_room(ALGORITHMS[name], network, limits, nothing) for name in names]
     if algorithm == BEST:
         starts = [plan.done for plan in plans if plan.done is not None]
-        plans.append(limits.plan(_planned(network, limits, starts)))
+        plans.append(limits.measure(_planned(network, limits, starts)))
     return plans
 
 
