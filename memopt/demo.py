@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
+from memopt.allocator.training import AllocatorLimit
 from memopt.api import optimize
 from memopt.errors import OptionsError, OutOfMemoryError
 from memopt.models import MODELS
@@ -26,8 +27,6 @@ STEPS = 5
 _ROOM = 1.25
 """The allocator's limit over the budget: it hands out memory in chunks that are larger than what
 was asked for, and what is left between them is of no use for something large."""
-_SPARE_SHARE = 256
-"""Of the limit, what the allocator has left in one piece."""
 _FAILURE_LENGTH = 160
 _MEBIBYTE = 1 << 20
 
@@ -106,7 +105,7 @@ def run(model: str, budget: str = BUDGET, steps: int = STEPS) -> Demonstration:
     budget_bytes = Budget.parse(budget).limit_bytes(before.held_bytes, before.step_peak_bytes)
     limit_bytes = ceil(budget_bytes * _ROOM / _MEBIBYTE) * _MEBIBYTE
     # What keeps to the budget by its sum may find no room under the limit in some step.
-    spare_bytes = limit_bytes // _SPARE_SHARE
+    spare_bytes = AllocatorLimit.with_spare(limit_bytes).spare_bytes
     room = f"rematerialization{{allocator_limit={limit_bytes},allocator_spare={spare_bytes}}}"
     result = optimize(step.function, budget=budget_bytes, pass_options=(room,))
     original = as_program(step.function, step.inputs)

@@ -32,6 +32,9 @@ MOST_STEPS = 512 if IS_COMPILED else 16
 FEW_STEPS = 8
 """Steps that are followed where none leaves what another one left; few to tell about the need."""
 NO_LIMIT = 1 << 62
+_SPARE_SHARE = 256
+_LEAST_SPARE_BYTES = 1 << 16
+"""Of a limit, what is left for what is not as it is predicted."""
 
 
 class Shortage(NamedTuple):
@@ -57,6 +60,11 @@ class AllocatorLimit:
 
     limit_bytes: int
     spare_bytes: int = 0
+
+    @classmethod
+    def with_spare(cls, limit_bytes: int) -> AllocatorLimit:
+        """A limit of which as much is left as predictions need that are about as good as here."""
+        return cls(limit_bytes, max(limit_bytes // _SPARE_SHARE, _LEAST_SPARE_BYTES))
 
     def is_short(self, timeline: MemoryTimeline) -> bool:
         """Whether some step does not find room."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from memopt.allocator.training import has_room, least_limit_bytes
+from memopt.allocator.training import AllocatorLimit, has_room, least_limit_bytes
 from memopt.costs.choice import choose_costs
 from memopt.costs.properties import Properties
 from memopt.errors import BudgetError, InvalidGraphError
@@ -35,9 +35,6 @@ _PLANNED = Rematerialization(algorithm=PLANNER, find_lowest=False)
 time."""
 _MOST_BEST = 2_000
 """Nodes of a step up to which the best of all algorithms takes no more than seconds."""
-_SPARE_SHARE = 256
-_LEAST_SPARE_BYTES = 1 << 16
-"""Of the memory, what the allocator has to have left for what is not as it is predicted."""
 _LEAST_EXCESS = 1e-6
 _LEAST_OVERHEAD = 0.05
 """What excess is measured by where less is allowed."""
@@ -95,7 +92,7 @@ class SizePlanner:
 
     def __post_init__(self) -> None:
         self._model = choose_costs(self.costs, self.item)
-        self._spare_bytes = max(self.limit_bytes // _SPARE_SHARE, _LEAST_SPARE_BYTES)
+        self._spare_bytes = AllocatorLimit.with_spare(self.limit_bytes).spare_bytes
         self._thorough = _BEST if len(self.item.graph_def.node) <= _MOST_BEST else _PLANNED
         self._known: dict[tuple[int, bool], Probe] = {}
 

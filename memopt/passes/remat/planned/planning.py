@@ -115,7 +115,8 @@ class _Planning:
             best, best_steps = self._approach(limit_bytes, self._starts, _ATTEMPTS)
         else:
             starts = [unchanged(self._reduction.cost_graph.order), *self._starts]
-            best, best_steps = min(map(self._realize, starts), key=lambda each: each[0].peak_bytes)
+            realized = [(self._realize(steps), steps) for steps in starts]
+            best, best_steps = min(realized, key=lambda each: each[0].peak_bytes)
         for share in _LOWER:
             room_bytes = self._held_bytes + int((best.peak_bytes - self._held_bytes) * share)
             if room_bytes <= limit_bytes:
@@ -156,7 +157,7 @@ class _Planning:
                 near, is_within = self._planner.search(target_bytes, (steps, near))
             if not is_within:
                 break
-            done, _ = self._realize(near)
+            done = self._realize(near)
         return min(tried, key=lambda each: (each[0], each[1].added_weight))[1]
 
     def find_enough(
@@ -171,7 +172,7 @@ class _Planning:
         """
         tried: list[tuple[int, int, Rematerialized]] = []
         low_bytes, high_bytes = self._floor_bytes, self._limit_bytes
-        known = [*self._starts]
+        known = list(self._starts)
         target_bytes = max(int(high_bytes * _FIRST_SHARE), self._floor_bytes)
         for _ in range(_ENOUGH_ATTEMPTS):
             steps, done = self._plan_within(target_bytes, known, enough_weight)
@@ -196,14 +197,14 @@ class _Planning:
         """A plan near those that are known, or from anew where that costs more than is enough."""
         if known:
             steps, is_within = self._planner.search_near(target_bytes, known)
-            done, _ = self._realize(steps)
+            done = self._realize(steps)
             if is_within and done.added_weight <= enough_weight:
                 return steps, done
         steps, _ = self._planner.search(target_bytes, known)
-        return steps, self._realize(steps)[0]
+        return steps, self._realize(steps)
 
-    def _realize(self, steps: Steps) -> tuple[Rematerialized, Steps]:
-        return realize(self._reduction, steps, self._forms), steps
+    def _realize(self, steps: Steps) -> Rematerialized:
+        return realize(self._reduction, steps, self._forms)
 
     def _approach(
         self, limit_bytes: int, starts: Sequence[Steps], attempts: int
@@ -214,7 +215,7 @@ class _Planning:
         least_bytes = (limit_bytes - self._held_bytes) // _NEXT_LOWER
         steps, is_within = self._planner.search(room_bytes, starts)
         for attempt in range(attempts):
-            done, _ = self._realize(steps)
+            done = self._realize(steps)
             found.append((done, steps))
             is_last = len(found) == attempts
             if done.peak_bytes <= limit_bytes or not is_within or is_last:
