@@ -57,7 +57,8 @@ class Callee:
         folding: Which of them are constants.
         runtime: What the kernels run on.
         given: Names of nodes that the caller gives.
-        constants: By place and port: the buffers of constants, which all runs share.
+        constants: By place and port of the first of equal ones: the buffers of constants, which
+            all runs share.
         called: By place and name: the functions that nodes call, of which the same holds.
     """
 
@@ -317,11 +318,12 @@ class BufferBuilder:
         return numbers[0] if len(numbers) == 1 else None
 
     def _constant(self, place: int, port: int, size_bytes: int) -> int:
-        """The buffer of a constant, the same whenever the function runs."""
+        """The buffer of a constant, the same for equal ones and whenever the function runs."""
         constants = self._callee.constants
-        if (place, port) not in constants:
-            constants[place, port] = self.pool.add(size_bytes, lasting=True)
-        return constants[place, port]
+        key = self._callee.folding.same[place], port
+        if key not in constants:
+            constants[key] = self.pool.add(size_bytes, lasting=True)
+        return constants[key]
 
     def hold(self, place: int, buffers: Iterable[int]) -> None:
         """A node reads these buffers, and the elements of those that are lists."""

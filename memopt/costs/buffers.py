@@ -10,6 +10,7 @@ from memopt.costs.buffer_pool import Pool
 from memopt.costs.buffer_rules import Runtime
 from memopt.costs.constant_folding import Folding
 from memopt.costs.loop_buffers import settle_loops
+from memopt.costs.shape_constants import asked_constants, is_kept
 from memopt.graph.op_types import NEXT_ITERATIONS
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def buffer_graph_of(
     builder = BufferBuilder(Callee(graph, properties, folding, runtime, given), Pool())
     builder.run()
     _keep(builder, graph, fetched)
+    _remember(builder, graph)
     settle_loops(builder)
     nodes, producers = builder.numbering.nodes, builder.numbering.producers
     return BufferGraph(
@@ -68,6 +70,14 @@ def buffer_graph_of(
         reusable=builder.pool.reusable,
         next_values=builder.pool.next_values,
     )
+
+
+def _remember(builder: BufferBuilder, graph: Graph) -> None:
+    """What shape inference keeps of the graph's constants lasts, though no node reads it."""
+    for node in asked_constants(graph):
+        size_bytes = builder.output_bytes(builder.numbering.place(node), 0)
+        if is_kept(size_bytes):
+            builder.pool.add(size_bytes, lasting=True)
 
 
 def _keep(builder: BufferBuilder, graph: Graph, fetched: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Which nodes TensorFlow computes once for all before the first step: constant folding."""
+"""Constants as TensorFlow's own optimizer leaves them: folded, and equal ones once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from memopt.costs.properties import Properties
-    from memopt.graph.graph import Graph, Tensor
+    from memopt.graph.graph import Graph, Node, Tensor
 
 _LARGEST_BYTES = 10 << 20
 """What is larger is not folded (`kMaxConstantSize`)."""
@@ -20,22 +20,25 @@ _CONSTANT = "Const"
 
 
 class Folding(NamedTuple):
-    """What a function's or session's constant folding does to a graph.
+    """What a function's or session's own optimizer does to a graph's constants.
 
     TensorFlow's `ConstantFold` (tensorflow/core/common_runtime/constant_folding.cc), which is not
     Grappler's and runs without it. A node is folded whose data inputs are all constants or folded.
     A tensor of it that others than folded nodes read becomes a constant, for all its readers. The
     node still runs if another that runs waits for it by a control edge, or reads such a tensor of
-    it as only folded nodes read.
+    it as only folded nodes read. Of equal constants one is left, which all readers share
+    (`OptimizeCSE` in tensorflow/core/graph/optimizer_cse.cc).
 
     Attributes:
         is_folded: By place of the node: whether it is folded.
         runs: By place: whether the node itself still runs; true for all that are neither folded
             nor constants.
+        same: By place: the first constant or folded node that is equal, the node itself if none is.
     """
 
     is_folded: list[bool]
     runs: list[bool]
+    same: list[int]
 
     def replaces(self, numbering: Numbering, tensor: Tensor) -> bool:
         """Whether the readers of a tensor read a constant instead."""
@@ -57,9 +60,9 @@ class Folding(NamedTuple):
         """
         count = len(Numbering.of(graph).nodes)
         if properties is None:
-            return cls([False] * count, [True] * count)
+            return cls([False] * count, [True] * count, list(range(count)))
         is_folded = _find_folded(graph, properties, kept)
-        return cls(is_folded, _find_running(graph, is_folded))
+        return cls(is_folded, _find_running(graph, is_folded), _find_same(graph, is_folded, kept))
 
 
 def _find_folded(graph: Graph, properties: Properties, kept: Container[str]) -> list[bool]:
@@ -94,3 +97,25 @@ def _find_running(graph: Graph, is_folded: list[bool]) -> list[bool]:
                 users += readers
         runs[place] = any(runs[user] for user in users)
     return runs
+
+
+def _find_same(graph: Graph, is_folded: list[bool], kept: Container[str]) -> list[int]:
+    """For each constant and folded node the first that is equal; who waits for others stays."""
+    numbering = Numbering.of(graph)
+    same = list(range(len(is_folded)))
+    first: dict[tuple[object, ...], int] = {}
+    for place in numbering.order:
+        node = numbering.nodes[place]
+        is_given = is_folded[place] or node.op == _CONSTANT
+        if node.name in kept or node.control_inputs or not is_given:
+            continue
+        inputs = [(same[numbering.place(tensor.node)], tensor.port) for tensor in node.inputs]
+        key = (node.op, node.device, _plain(node), tuple(inputs))
+        same[place] = first.setdefault(key, place)
+    return same
+
+
+def _plain(node: Node) -> tuple[tuple[str, bytes], ...]:
+    """A node's attributes, so that they can be compared."""
+    attributes = sorted(node.attributes.items())
+    return tuple((name, value.SerializeToString(deterministic=True)) for name, value in attributes)
