@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from memopt.costs.tensor_properties import TensorProperties
     from memopt.graph.graph import Node
 
+    _Scratch = list[tuple[int, tuple[int, ...]]]
+
 _FORWARDS = {
     **{op: {0: 0} for op in ("Enter", "Exit", "NextIteration", "Merge", "LoopCond")},
     **{op: {0: 0, 1: 0} for op in ("Switch", "RefSwitch")},
@@ -169,21 +171,21 @@ def _is_rows(call: KernelCall, slot: int) -> bool:
 
 
 def scratch_bytes(call: KernelCall) -> int:
-    """The memory that the kernel has only while it runs; 0 where it is not known."""
+    """What the kernel has only while it runs and asks for after its outputs; 0 if not known."""
     formula = _SCRATCH.get(call.node.op)
-    if formula is None:
-        return 0
-    if not all(tensor.is_known for tensor in (*call.inputs, *call.outputs)):
-        return 0
-    return formula(call)
+    return formula(call) if formula is not None and _is_known(call) else 0
 
 
 def scratch_buffers(call: KernelCall) -> list[tuple[int, tuple[int, ...]]]:
-    """Scratch memory that may lie in an input's buffer: bytes, and the slots that it takes over."""
-    if call.node.op == "MaxPoolGrad":
-        # The pooled numbers are computed again.
-        return [(call.inputs[1].least_bytes, (1,))]
-    return []
+    """What it has only while it runs and asks for before: bytes, and the slots it may take over."""
+    formula = _SCRATCH_BEFORE.get(call.node.op)
+    if formula is None or not _is_known(call):
+        return []
+    return [(size_bytes, slots) for size_bytes, slots in formula(call) if size_bytes]
+
+
+def _is_known(call: KernelCall) -> bool:
+    return all(tensor.is_known for tensor in (*call.inputs, *call.outputs))
 
 
 def _divided(amount: int, by: int) -> int:
@@ -297,22 +299,22 @@ def _reduction(call: KernelCall) -> int:
     return source.size_bytes if len(turns) > _MOST_TURNS else 0
 
 
-def _labels(call: KernelCall) -> int:
-    return call.outputs[0].size_bytes or 0
+def _labels(call: KernelCall) -> _Scratch:
+    return [(call.outputs[0].size_bytes or 0, ())]
 
 
-def _pool_gradient(call: KernelCall) -> int:
-    """For each pooled number its place, 64 bits wide."""
-    return 8 * prod(call.inputs[1].shape or ())
+def _pool_gradient(call: KernelCall) -> _Scratch:
+    """The pooled numbers, computed again, and for each of them its place, 64 bits wide."""
+    return [(call.inputs[1].least_bytes, (1,)), (8 * prod(call.inputs[1].shape or ()), ())]
 
 
 def _normalization_gradient(call: KernelCall) -> int:
     return 3 * (call.outputs[1].size_bytes or 0)
 
 
-def _padding(call: KernelCall) -> int:
+def _padding(call: KernelCall) -> _Scratch:
     """The paddings, two 32-bit numbers for each dimension."""
-    return 8 * len(call.outputs[0].shape or ())
+    return [(8 * len(call.outputs[0].shape or ()), ())]
 
 
 _SCRATCH: Mapping[str, Callable[[KernelCall], int]] = {
@@ -322,11 +324,14 @@ _SCRATCH: Mapping[str, Callable[[KernelCall], int]] = {
     "DepthwiseConv2dNativeBackpropFilter": _depthwise_filter_gradient,
     "DepthwiseConv2dNativeBackpropInput": _depthwise_input_gradient,
     "BiasAddGrad": _bias_gradient,
-    "SparseSoftmaxCrossEntropyWithLogits": _labels,
-    "SoftmaxCrossEntropyWithLogits": _labels,
-    "MaxPoolGrad": _pool_gradient,
     "FusedBatchNormGradV3": _normalization_gradient,
+    **dict.fromkeys(("Sum", "Mean", "Prod", "Max", "Min", "All", "Any"), _reduction),
+}
+
+_SCRATCH_BEFORE: Mapping[str, Callable[[KernelCall], _Scratch]] = {
+    "MaxPoolGrad": _pool_gradient,
     "Pad": _padding,
     "PadV2": _padding,
-    **dict.fromkeys(("Sum", "Mean", "Prod", "Max", "Min", "All", "Any"), _reduction),
+    "SoftmaxCrossEntropyWithLogits": _labels,
+    "SparseSoftmaxCrossEntropyWithLogits": _labels,
 }
