@@ -220,12 +220,15 @@ class _Prover:
     def run_down(self, size: int, multiple: int) -> _Proof:
         """Run the step, and smaller ones until one does not run out of memory.
 
+        A plan that is there for a size hardly smaller is run as it is, before more is left.
+
         Raises:
             OutOfMemoryError: None of the sizes ran.
         """
         failed: list[int] = []
         last = ""
         while size >= multiple and len(failed) < _MOST_RUNS:
+            lower = (size - max(multiple, size // _STEP_DOWN)) // multiple * multiple
             probe = self.planner.probe_all(size)
             if probe.result is not None:
                 try:
@@ -235,8 +238,12 @@ class _Prover:
                     last = str(error)
                     failed.append(size)
                     self.planner.say(f"size {size}: the real step ran out of memory")
+                    planned = self.planner.planned_below(size)
+                    if planned >= max(lower, multiple):
+                        size = planned
+                        continue
                     self.planner.leave_more()
-            size = (size - max(multiple, size // _STEP_DOWN)) // multiple * multiple
+            size = lower
         sizes = ", ".join(map(str, failed))
         raise OutOfMemoryError(f"the real step ran out of memory at the sizes {sizes}: {last}")
 

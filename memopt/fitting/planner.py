@@ -153,6 +153,11 @@ class SizePlanner:
         if best.result is not None and best.overhead < quick.overhead:
             del self._known[size, True]
 
+    def planned_below(self, size: int) -> int:
+        """The largest smaller size that is known to fit, 0 if none is."""
+        fitting = (probe.size for probe in self._known.values() if probe.result is not None)
+        return max((each for each in fitting if each < size), default=0)
+
     def leave_more(self) -> None:
         """Leave the allocator twice as much: what was predicted to find room did not."""
         self._spare_bytes *= 2

@@ -127,6 +127,33 @@ def test_what_does_not_fit_at_all_tells_what_it_needs(step_file: str) -> None:
     assert caught.value.lowest_bytes > 8 << 20
 
 
+@pytest.mark.parametrize(("size", "planned"), [(2080, 2048), (2560, 2480)])
+def test_a_plan_that_is_there_is_run_before_others_are_made(
+    step_file: str, monkeypatch: pytest.MonkeyPatch, size: int, planned: int
+) -> None:
+    """Where it is for a size hardly smaller: 2048 is more than 1/32 below 2560."""
+    item = as_item(step_file)
+    planner = SizePlanner(item, find_dimensions(item), 8 << 20, 0.4, "grappler", lambda _: None)
+    first = planner.probe(2048)
+    assert planner.probe(size).result is not None
+    assert planner.planned_below(2048) == 0
+    ran: list[tuple[int, Any]] = []
+
+    def refuse(self: object, size: int, graph_def: Any) -> int:
+        del self
+        ran.append((size, graph_def))
+        if len(ran) < 2:
+            raise OutOfMemoryError("OOM when allocating")
+        return 123
+
+    monkeypatch.setattr(fitting._Prover, "_peak_bytes", refuse)
+    prover = fitting._Prover(planner, Settings(), 0, {}, {})
+    proof = prover.run_down(size, 16)
+    assert (proof.size, proof.failed_sizes) == (planned, (size,))
+    assert first.result is not None
+    assert (ran[1][1] is first.result.graph_def) == (planned == 2048)
+
+
 def test_where_room_was_predicted_in_vain_more_is_left(step_file: str) -> None:
     """What fits is planned again; what does not is not."""
     item = as_item(step_file)

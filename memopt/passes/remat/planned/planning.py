@@ -155,9 +155,10 @@ class _Planning:
             near, is_within = self._planner.search_near(target_bytes, (steps, *self._starts))
             if not is_within:
                 near, is_within = self._planner.search(target_bytes, (steps, near))
-            if not is_within:
-                break
             done = self._realize(near)
+            # Any less may be enough, and what is found for a target is a matter of luck.
+            if not is_within and done.peak_bytes >= highest:
+                break
         return min(tried, key=lambda each: (each[0], each[1].added_weight))[1]
 
     def find_enough(
