@@ -89,6 +89,13 @@ def test_random_networks(seed: int) -> None:
             assert not done.copies
 
 
+def test_a_limit_below_what_is_held_leaves_nothing_to_neglect() -> None:
+    """As in a branch that is given more than it needs at once."""
+    network = random_network(Random(1), 60)
+    graph = Reduction.of(network, {}, -1).cost_graph
+    assert judge(graph, graph.order.tolist()).peak_bytes == network.peak_bytes
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_best_plan_is_none_worse_than_any(seed: int) -> None:
     network = random_network(Random(seed), 60)

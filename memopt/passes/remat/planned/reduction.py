@@ -192,7 +192,7 @@ class _Reducing:
         }
         most_bytes = self._room_bytes // _NEGLECTED
         size_bytes = self._room_bytes // _FIRST_SIZE
-        while size_bytes and self._together_bytes(moving, size_bytes) > most_bytes:
+        while size_bytes > 0 and self._together_bytes(moving, size_bytes) > most_bytes:
             size_bytes //= 2
         return [
             buffer in moving and size > size_bytes for buffer, size in enumerate(graph.size_bytes)
