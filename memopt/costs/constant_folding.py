@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from memopt.graph.attributes import attributes_key
 from memopt.graph.op_types import is_stateful
 from memopt.graph.traversal import Numbering
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from memopt.costs.properties import Properties
-    from memopt.graph.graph import Graph, Node, Tensor
+    from memopt.graph.graph import Graph, Tensor
 
 _LARGEST_BYTES = 10 << 20
 """What is larger is not folded (`kMaxConstantSize`)."""
@@ -110,12 +111,6 @@ def _find_same(graph: Graph, is_folded: list[bool], kept: Container[str]) -> lis
         if node.name in kept or node.control_inputs or not is_given:
             continue
         inputs = [(same[numbering.place(tensor.node)], tensor.port) for tensor in node.inputs]
-        key = (node.op, node.device, _plain(node), tuple(inputs))
+        key = (node.op, node.device, attributes_key(node.attributes.items()), tuple(inputs))
         same[place] = first.setdefault(key, place)
     return same
-
-
-def _plain(node: Node) -> tuple[tuple[str, bytes], ...]:
-    """A node's attributes, so that they can be compared."""
-    attributes = sorted(node.attributes.items())
-    return tuple((name, value.SerializeToString(deterministic=True)) for name, value in attributes)

@@ -13,6 +13,7 @@ from memopt.costs.cost_model import Cost
 from memopt.costs.fixed_costs import read_file
 from memopt.costs.properties import Properties
 from memopt.errors import FileError
+from memopt.graph.attributes import attributes_key
 from memopt.graph.graphdef import from_graph_def
 
 if TYPE_CHECKING:
@@ -300,10 +301,10 @@ def _signature(node: Node, properties: Properties) -> tuple[object, ...] | None:
     tensors = _tensors(node, properties)
     if tensors is None or any(t.shape is None or -1 in t.shape for t in tensors):
         return None
-    attributes = tuple(
-        (key, value.SerializeToString(deterministic=True))
-        for key, value in sorted(node.attributes.items())
-        if not key.startswith("_") and not value.HasField("tensor")
+    attributes = attributes_key(
+        (name, value)
+        for name, value in node.attributes.items()
+        if not name.startswith("_") and not value.HasField("tensor")
     )
     return node.op, len(node.inputs), attributes, tuple((t.dtype, t.shape) for t in tensors)
 

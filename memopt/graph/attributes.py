@@ -1,4 +1,4 @@
-"""Attribute values as text, short for the common kinds and complete for all of them."""
+"""Attribute values as text, short for the common kinds and complete for all of them; as keys."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from memopt.errors import InvalidGraphError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
     from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
 
@@ -71,6 +73,12 @@ def parse_attribute(text: str) -> AttrValue:
     else:
         raise InvalidGraphError(f"{text!r} is no attribute value")
     return value
+
+
+def attributes_key(attributes: Iterable[tuple[str, AttrValue]]) -> tuple[tuple[str, bytes], ...]:
+    """Attributes by name, in a form that is equal if they are and can be hashed."""
+    named = sorted(attributes, key=lambda each: each[0])
+    return tuple((name, value.SerializeToString(deterministic=True)) for name, value in named)
 
 
 def _has_dimension_names(shape: TensorShapeProto) -> bool:

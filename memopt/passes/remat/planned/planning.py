@@ -93,8 +93,7 @@ class _Planning:
         self._held_bytes = network.buffer_graph.held_bytes
         self._floor_bytes = largest_working_set(network.buffer_graph, network.sequence).size_bytes
         self._forms = forms
-        # The floor may be below what is held at first: some of that may go.
-        room_bytes = max(limit_bytes, self._floor_bytes, self._held_bytes) - self._held_bytes
+        room_bytes = max(limit_bytes, self._floor_bytes) - self._held_bytes
         self._reduction = Reduction.of(network, forms, room_bytes)
         graph = self._reduction.cost_graph
         self._planner = Planner(

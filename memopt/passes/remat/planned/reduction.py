@@ -123,7 +123,9 @@ class _Reducing:
         self._forms = forms
         self._timeline = simulate(graph, network.sequence)
         needed_bytes = self._timeline.step_peak_bytes
-        self._room_bytes = needed_bytes if room_bytes is None else min(needed_bytes, room_bytes)
+        # It may be less than nothing: of what is held before the step some may go in it.
+        allowed_bytes = needed_bytes if room_bytes is None else max(room_bytes, 0)
+        self._room_bytes = min(needed_bytes, allowed_bytes)
         self._maker = graph.makers
         self._is_pinned = find_views(network).pinned
         self._runs = frozenset(network.sequence)
@@ -192,7 +194,7 @@ class _Reducing:
         }
         most_bytes = self._room_bytes // _NEGLECTED
         size_bytes = self._room_bytes // _FIRST_SIZE
-        while size_bytes > 0 and self._together_bytes(moving, size_bytes) > most_bytes:
+        while size_bytes and self._together_bytes(moving, size_bytes) > most_bytes:
             size_bytes //= 2
         return [
             buffer in moving and size > size_bytes for buffer, size in enumerate(graph.size_bytes)
