@@ -320,7 +320,7 @@ class BufferBuilder:
     def _constant(self, place: int, port: int, size_bytes: int) -> int:
         """The buffer of a constant, the same for equal ones and whenever the function runs."""
         constants = self._callee.constants
-        key = self._callee.folding.same[place], port
+        key = self._callee.folding.same.get((place, port), (place, port))
         if key not in constants:
             constants[key] = self.pool.add(size_bytes, lasting=True)
         return constants[key]

@@ -10,8 +10,9 @@ from memopt.costs.buffer_pool import Pool
 from memopt.costs.buffer_rules import Runtime
 from memopt.costs.constant_folding import Folding
 from memopt.costs.loop_buffers import settle_loops
-from memopt.costs.shape_constants import asked_constants, is_kept
+from memopt.costs.shape_constants import kept_tensors
 from memopt.graph.op_types import NEXT_ITERATIONS
+from memopt.graph.traversal import Numbering
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -26,6 +27,7 @@ def buffer_graph_of(
     *,
     fed: Collection[str] = (),
     fetched: Iterable[str] = (),
+    roots: Collection[str] = (),
     runtime: Runtime | None = None,
 ) -> BufferGraph:
     """The buffers of a graph; near linear in nodes and edges.
@@ -40,6 +42,8 @@ def buffer_graph_of(
         fed: Names of the tensors (`x:0`) that the caller gives and keeps.
         fetched: Names of the tensors (`loss:0`) that the caller gets; names of operations have no
             effect.
+        roots: Names of the nodes because of which others run; what none of them needs allocates
+            nothing. All nodes run if there are none.
         runtime: What the kernels run on; this machine if not given.
 
     Raises:
@@ -49,11 +53,15 @@ def buffer_graph_of(
     given = frozenset(name.rpartition(":")[0] for name in fed)
     kept = given.union(name.partition(":")[0] for name in fetched)
     runtime = runtime or Runtime()
-    folding = Folding.of(graph, properties if runtime.folds_constants else None, kept)
+    is_needed = _find_needed(graph, roots)
+    folded = properties if runtime.folds_constants else None
+    folding = Folding.of(graph, folded, kept, is_needed)
     builder = BufferBuilder(Callee(graph, properties, folding, runtime, given), Pool())
     builder.run()
     _keep(builder, graph, fetched)
-    _remember(builder, graph)
+    for tensor in kept_tensors(graph, builder.known, is_needed):
+        # Shape inference holds it, no node reads it.
+        builder.pool.add(builder.known(tensor).least_bytes, lasting=True)
     settle_loops(builder)
     nodes, producers = builder.numbering.nodes, builder.numbering.producers
     return BufferGraph(
@@ -72,12 +80,11 @@ def buffer_graph_of(
     )
 
 
-def _remember(builder: BufferBuilder, graph: Graph) -> None:
-    """What shape inference keeps of the graph's constants lasts, though no node reads it."""
-    for node in asked_constants(graph):
-        size_bytes = builder.output_bytes(builder.numbering.place(node), 0)
-        if is_kept(size_bytes):
-            builder.pool.add(size_bytes, lasting=True)
+def _find_needed(graph: Graph, roots: Collection[str]) -> list[bool]:
+    """By place: whether a node runs; all do if none is asked for."""
+    numbering = Numbering.of(graph)
+    is_needed = numbering.leading_to(roots)
+    return is_needed if any(is_needed) else [True] * len(is_needed)
 
 
 def _keep(builder: BufferBuilder, graph: Graph, fetched: Iterable[str]) -> None:

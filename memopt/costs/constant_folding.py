@@ -9,10 +9,13 @@ from memopt.graph.op_types import is_stateful
 from memopt.graph.traversal import Numbering
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Sequence
 
     from memopt.costs.properties import Properties
-    from memopt.graph.graph import Graph, Tensor
+    from memopt.costs.shape_values import Array
+    from memopt.graph.graph import Graph, Node, Tensor
+
+    Output = tuple[int, int]
 
 _LARGEST_BYTES = 10 << 20
 """What is larger is not folded (`kMaxConstantSize`)."""
@@ -32,38 +35,50 @@ class Folding(NamedTuple):
 
     Attributes:
         is_folded: By place of the node: whether it is folded.
-        runs: By place: whether the node itself still runs; true for all that are neither folded
-            nor constants.
-        same: By place: the first constant or folded node that is equal, the node itself if none is.
+        runs: By place: whether the node itself still runs: what is needed and neither folded nor a
+            constant does.
+        same: By place and port of a constant, the graph's or one that folding makes: the first that
+            is equal to it, where that is another.
     """
 
     is_folded: list[bool]
     runs: list[bool]
-    same: list[int]
+    same: dict[Output, Output]
 
     def replaces(self, numbering: Numbering, tensor: Tensor) -> bool:
         """Whether the readers of a tensor read a constant instead."""
         place = numbering.place(tensor.node)
         readers = (numbering.place(user) for user, _ in tensor.uses)
-        return self.is_folded[place] and not all(self.is_folded[reader] for reader in readers)
+        return self.is_folded[place] and any(
+            self.runs[reader] and not self.is_folded[reader] for reader in readers
+        )
 
     @classmethod
-    def of(cls, graph: Graph, properties: Properties | None, kept: Container[str] = ()) -> Folding:
+    def of(
+        cls,
+        graph: Graph,
+        properties: Properties | None,
+        kept: Container[str] = (),
+        is_needed: Sequence[bool] | None = None,
+    ) -> Folding:
         """The folding of a graph; linear in nodes and edges.
 
         Args:
             graph: The graph.
             properties: The sizes of its tensors; `None` for a runtime that folds nothing.
             kept: Names of nodes that are fetched or fed, and so stay as they are.
+            is_needed: By place: whether what is asked for needs the node; all are if not given.
 
         Raises:
             InvalidGraphError: TensorFlow refuses the graph; the message is TensorFlow's.
         """
         count = len(Numbering.of(graph).nodes)
+        needed = [True] * count if is_needed is None else list(is_needed)
         if properties is None:
-            return cls([False] * count, [True] * count, list(range(count)))
+            return cls([False] * count, needed, {})
         is_folded = _find_folded(graph, properties, kept)
-        return cls(is_folded, _find_running(graph, is_folded), _find_same(graph, is_folded, kept))
+        runs = _find_running(graph, is_folded, needed)
+        return cls(is_folded, runs, _find_same(graph, properties, is_folded, kept))
 
 
 def _find_folded(graph: Graph, properties: Properties, kept: Container[str]) -> list[bool]:
@@ -83,10 +98,10 @@ def _find_folded(graph: Graph, properties: Properties, kept: Container[str]) -> 
     return is_folded
 
 
-def _find_running(graph: Graph, is_folded: list[bool]) -> list[bool]:
+def _find_running(graph: Graph, is_folded: list[bool], is_needed: list[bool]) -> list[bool]:
     """Constants and folded nodes run if a node that runs waits for them or reads them."""
     numbering = Numbering.of(graph)
-    runs = [True] * len(is_folded)
+    runs = list(is_needed)
     for place in reversed(numbering.order):
         node = numbering.nodes[place]
         if not is_folded[place] and node.op != _CONSTANT:
@@ -94,23 +109,90 @@ def _find_running(graph: Graph, is_folded: list[bool]) -> list[bool]:
         users = [numbering.place(user) for user in node.control_users]
         for tensor in node.outputs:
             readers = [numbering.place(user) for user, _ in tensor.uses]
+            readers = [reader for reader in readers if is_needed[reader]]
             if not is_folded[place] or all(is_folded[reader] for reader in readers):
                 users += readers
         runs[place] = any(runs[user] for user in users)
     return runs
 
 
-def _find_same(graph: Graph, is_folded: list[bool], kept: Container[str]) -> list[int]:
-    """For each constant and folded node the first that is equal; who waits for others stays."""
+class _Same:
+    """Finds equal constants among those of the graph, and among those that folding makes.
+
+    Constants of the graph are equal by their attributes, as they are written. What folding makes is
+    equal by its value where that is a few integers; else if the same is computed of equal inputs.
+
+    Attributes:
+        first: See `Folding.same`.
+    """
+
+    def __init__(self, graph: Graph, properties: Properties) -> None:
+        # Here, since numpy is not light.
+        from memopt.costs import shape_values
+
+        self.first: dict[Output, Output] = {}
+        self._arithmetic = shape_values
+        self._numbering = Numbering.of(graph)
+        self._properties = properties
+        self._found: dict[tuple[object, ...], Output] = {}
+        self._values: dict[Output, Array | None] = {}
+
+    def add(self, place: int) -> None:
+        """Add a constant or a folded node, after those that it reads."""
+        node = self._numbering.nodes[place]
+        written = (node.op, node.device, attributes_key(node.attributes.items()))
+        if node.op == _CONSTANT:
+            self._note((place, 0), written)
+            return
+        inputs = [self._output(tensor) for tensor in node.inputs]
+        computed = (*written, *(self.first.get(output, output) for output in inputs))
+        values = self._evaluate(node, inputs)
+        for tensor in node.outputs:
+            value = values[tensor.port] if tensor.port < len(values) else None
+            output = place, tensor.port
+            self._values[output] = value
+            if value is None:
+                self._note(output, (*computed, tensor.port))
+            else:
+                dtype = self._properties.outputs(node.name)[tensor.port].dtype
+                self._note(output, (dtype, value.shape, *value.flat))
+
+    def _note(self, output: Output, key: tuple[object, ...]) -> None:
+        first = self._found.setdefault(key, output)
+        if first != output:
+            self.first[output] = first
+
+    def _evaluate(self, node: Node, inputs: list[Output]) -> tuple[Array, ...]:
+        if node.op not in self._arithmetic.EVALUATORS:
+            return ()
+        values = [value for output in inputs if (value := self._value(output)) is not None]
+        if len(values) < len(inputs):
+            return ()
+        found = self._arithmetic.evaluate(node, values) or ()
+        types = [tensor.dtype for tensor in self._properties.outputs(node.name)]
+        fits = all(map(self._arithmetic.fits, found, types))
+        return found if fits and len(found) == len(types) else ()
+
+    def _value(self, output: Output) -> Array | None:
+        place, _ = output
+        if output not in self._values:
+            node = self._numbering.nodes[place]
+            self._values[output] = self._arithmetic.read_constant(node)
+        return self._values[output]
+
+    def _output(self, tensor: Tensor) -> Output:
+        return self._numbering.place(tensor.node), tensor.port
+
+
+def _find_same(
+    graph: Graph, properties: Properties, is_folded: list[bool], kept: Container[str]
+) -> dict[Output, Output]:
+    """See `Folding.same`; what is fetched or fed and what waits for others stays."""
     numbering = Numbering.of(graph)
-    same = list(range(len(is_folded)))
-    first: dict[tuple[object, ...], int] = {}
+    same = _Same(graph, properties)
     for place in numbering.order:
         node = numbering.nodes[place]
         is_given = is_folded[place] or node.op == _CONSTANT
-        if node.name in kept or node.control_inputs or not is_given:
-            continue
-        inputs = [(same[numbering.place(tensor.node)], tensor.port) for tensor in node.inputs]
-        key = (node.op, node.device, attributes_key(node.attributes.items()), tuple(inputs))
-        same[place] = first.setdefault(key, place)
-    return same
+        if is_given and node.name not in kept and not node.control_inputs:
+            same.add(place)
+    return same.first

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from memopt.graph.op_types import MERGES, NEXT_ITERATIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from memopt.graph.graph import Graph, Node
 
 
@@ -56,6 +58,17 @@ class Numbering:
     def place(self, node: Node) -> int:
         """The position of a node, or -1 for one that was added since."""
         return self._position[node.index] if node.index < len(self._position) else -1
+
+    def leading_to(self, names: Collection[str]) -> list[bool]:
+        """By position: whether a node of these names needs it, or is one."""
+        pending = [place for place, node in enumerate(self.nodes) if node.name in names]
+        leads = [False] * len(self.nodes)
+        while pending:
+            place = pending.pop()
+            if not leads[place]:
+                leads[place] = True
+                pending += self.producers[place]
+        return leads
 
     def find_cycle(self) -> list[Node]:
         """One cycle, for a graph that is not acyclic."""

@@ -17,9 +17,9 @@ from memopt.passes.sums.addition_order import find_disturbed_sum
 if TYPE_CHECKING:
     from collections.abc import Container
 
+    from memopt.costs.shape_values import Array
     from memopt.graph.graph import Node, Tensor
     from memopt.graph.rewriter import Rewriter
-    from memopt.passes.shapes.values import Array
 
 SHAPE_OPS = frozenset({"Rank", "Shape", "ShapeN", "Size"})
 
@@ -101,19 +101,19 @@ class _Fold:
 
     def __init__(self, rewriter: Rewriter, context: Context) -> None:
         # Here, since numpy is not light.
-        from memopt.passes.shapes import values
+        from memopt.costs import shape_values
 
         self.numbering = Numbering.of(rewriter.graph)
         self._rewriter = rewriter
         self._context = context
-        self._arithmetic = values
+        self._arithmetic = shape_values
         self._certain = CertainShapes(rewriter.graph, context)
         self._has_sums = any(node.op in _SUMS for node in rewriter.graph)
         self._known: dict[Tensor, Array] = {}
         self._controls: dict[Node, tuple[Node, ...]] = {}
         """For each constant that was made, by node, what it waits for."""
         self._read: dict[Node, None] = {}
-        self._wanted = _find_arithmetic(self.numbering, values.EVALUATORS)
+        self._wanted = _find_arithmetic(self.numbering, shape_values.EVALUATORS)
 
     def shapes(self, node: Node) -> None:
         """Fold an operation that asks for shapes, or say why not."""

@@ -63,16 +63,17 @@ class Step:
         Raises:
             InvalidGraphError: TensorFlow refuses the graph.
         """
+        roots = frozenset(fetched)
+        if any(node.op in (ARGUMENT, RESULT) for node in graph):
+            roots |= frozenset(kept)
         buffer_graph = buffer_graph_of(
             graph,
             properties,
             fed=[f"{name}:0" for name in sorted(fed)],
             fetched=list(_fetched_tensors(graph, properties, fetched)),
+            roots=roots,
             runtime=runtime,
         )
-        roots = frozenset(fetched)
-        if any(node.op in (ARGUMENT, RESULT) for node in graph):
-            roots |= frozenset(kept)
         return cls(graph, buffer_graph, roots, Precedence.of(graph, buffer_graph, roots))
 
     def sequence(self, sequencer: str) -> list[int]:

@@ -57,11 +57,12 @@ class Buffers:
         tensors: Tensors,
         *,
         fetched: Sequence[str] = (),
+        roots: Sequence[str] = (),
         runtime: Runtime = TWO_THREADS,
     ) -> None:
         graph = parse_graph(text)
         self.graph: BufferGraph = buffer_graph_of(
-            graph, properties_of(tensors), fetched=fetched, runtime=runtime
+            graph, properties_of(tensors), fetched=fetched, roots=roots, runtime=runtime
         )
         numbering = Numbering.of(graph)
         self._places = {node.name: place for place, node in enumerate(numbering.nodes)}
@@ -264,6 +265,76 @@ def test_what_is_folded_from_equal_constants_is_one() -> None:
     text = "x = A()\nb = Const()\nc = Const()\ns = Neg(b)\nt = Neg(c)\ny = B(s, t, x)"
     tensors: Tensors = dict.fromkeys(("b", "c", "s", "t", "x", "y"), (10,))
     assert Buffers(text, tensors).graph.held_bytes == 40
+
+
+def int32s(*numbers: int) -> str:
+    """A Const of the graph, as text."""
+    listed = "".join(f" int_val: {number}" for number in numbers)
+    shape = f"tensor_shape {{ dim {{ size: {len(numbers)} }} }}"
+    return f"Const() {{value=<tensor {{ dtype: DT_INT32 {shape}{listed} }}>}}"
+
+
+PAIR = tensor_properties(INT32, (2,))
+
+
+@pytest.mark.parametrize(("other", "count"), [((2, 4), 1), ((2, 5), 2)])
+def test_what_is_folded_to_equal_values_is_one(other: tuple[int, int], count: int) -> None:
+    """Not with a constant of the graph, which is written in another way."""
+    text = f"""
+x = A()
+b = {int32s(1, 2)}
+c = {int32s(*other)}
+d = {int32s(2, 4)}
+s = AddV2(b, b)
+t = Identity(c)
+y = B(s, t, d, x)
+"""
+    tensors: Tensors = {name: [PAIR] for name in "bcdst"}
+    tensors |= {"x": (10,), "y": (10,)}
+    assert Buffers(text, tensors).graph.held_bytes == 8 * (count + 1)
+
+
+def test_what_nothing_asked_for_needs_holds_nothing() -> None:
+    """Neither a constant nor what shape inference would keep of it."""
+    text = "x = A()\nc = Const()\ny = Reshape(x, c)\nd = Const() {u=1}\nz = Reshape(x, d)"
+    tensors: Tensors = dict.fromkeys("xcydz", (10,))
+    assert Buffers(text, tensors).graph.held_bytes == 4 * 40
+    assert Buffers(text, tensors, roots=["y"]).graph.held_bytes == 2 * 40
+
+
+SHAPE_OF_PARTS = """
+x = A()
+c = Const() {u=1}
+d = Const() {u=2}
+p = Pack(c, d)
+q = ConcatV2(p, e, f)
+e = Const() {u=3}
+f = Const() {u=4}
+y = Reshape(x, q)
+"""
+
+
+def test_of_a_shape_shape_inference_keeps_the_parts() -> None:
+    """`q`, the sizes that `p` is made of, `e`, and the axis `f`, which the concatenation asks for.
+
+    What is computed of them is a constant for the reader alone.
+    """
+    scalar, sizes = tensor_properties(INT32, ()), tensor_properties(INT32, (3,))
+    tensors: Tensors = {name: [scalar] for name in "cdf"}
+    tensors |= dict.fromkeys("xy", (10,))
+    tensors |= {"p": [PAIR], "e": [tensor_properties(INT32, (1,))], "q": [sizes]}
+    assert Buffers(SHAPE_OF_PARTS, tensors).graph.held_bytes == 12 + (12 + 4 + 4 + 4 + 4)
+    unknown = SHAPE_OF_PARTS.replace("d = Const() {u=2}", "d = A()")
+    # `p` and `q` are not known as a whole; `e` and `f` are.
+    assert Buffers(unknown, tensors).graph.held_bytes == (4 + 4 + 4) + (4 + 4 + 4)
+
+
+def test_a_shape_put_together_of_itself_again_and_again_is_looked_at_once() -> None:
+    doubled = "\n".join(f"q{k} = ConcatV2(q{k - 1}, q{k - 1}, a)" for k in range(1, 60))
+    text = f"x = A()\na = Const()\nq0 = A()\n{doubled}\ny = Reshape(x, q59)"
+    tensors: Tensors = {f"q{k}": [PAIR] for k in range(60)}
+    tensors |= {"x": (10,), "y": (10,), "a": [tensor_properties(INT32, ())]}
+    assert Buffers(text, tensors).graph.held_bytes == 4 + 4
 
 
 @pytest.mark.parametrize(("elements", "kept_bytes"), [(512, 2048), (513, 0)])

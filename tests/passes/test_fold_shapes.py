@@ -12,6 +12,7 @@ from support.one_pass import run_case, run_pass
 from support.text_cases import read_cases
 
 from memopt.costs.properties import Properties
+from memopt.costs.shape_values import as_array, evaluate, fits
 from memopt.graph.functiondef import Library
 from memopt.graph.graph import Graph
 from memopt.graph.graphdef import to_graph_def
@@ -20,7 +21,6 @@ from memopt.graph.text import format_graph, parse_graph
 from memopt.item import GrapplerItem
 from memopt.passes.base import Context
 from memopt.passes.fold_shapes import SHAPE_OPS, FoldShapes
-from memopt.passes.shapes.values import as_array, evaluate, fits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -200,7 +200,9 @@ def _expand(choice: random.Random) -> tuple[list[Any], dict[str, Any]]:
 
 DRAWS: Mapping[str, Callable[[random.Random], tuple[list[Any], dict[str, Any]]]] = {
     **dict.fromkeys(("BroadcastArgs", "BroadcastGradientArgs"), _two_shapes),
-    **dict.fromkeys(("AddV2", "FloorDiv", "Maximum", "Minimum", "Mul", "Sub"), _elementwise),
+    **dict.fromkeys(
+        ("AddV2", "FloorDiv", "FloorMod", "Maximum", "Minimum", "Mul", "Sub"), _elementwise
+    ),
     "ConcatOffset": _concat_offset,
     "ConcatV2": _concat,
     "ExpandDims": _expand,

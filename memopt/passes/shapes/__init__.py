@@ -1,1 +1,1 @@
-"""Shapes as values: which are certain, and what small integer operations make of them."""
+"""Shapes as values: which are certain."""

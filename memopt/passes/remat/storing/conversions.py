@@ -118,7 +118,7 @@ class Conversions:
     def _add_permutation(self, rank: int, device: str) -> Node:
         import numpy as np
 
-        from memopt.passes.shapes.values import constant_attributes
+        from memopt.costs.shape_values import constant_attributes
 
         numbers = np.array([*range(rank - 2), rank - 1, rank - 2])
         suffix = self._free_name((COMPRESSED_PREFIX,), f"{_PERMUTATION}_{rank}")

@@ -226,6 +226,7 @@ EVALUATORS: Mapping[str, Callable[[Node, list[Array]], Outputs]] = MappingProxyT
         "ConcatV2": _concat,
         "ExpandDims": _expand_dims,
         "FloorDiv": _elementwise(np.floor_divide),
+        "FloorMod": _elementwise(np.mod),
         "GatherV2": _gather,
         "Identity": _same,
         "InvertPermutation": _invert_permutation,
