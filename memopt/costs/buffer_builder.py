@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING
 
 from memopt.costs.buffer_rules import (
@@ -23,7 +24,7 @@ from memopt.costs.tensor_properties import tensor_properties
 from memopt.costs.variable_buffers import Variables
 from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT, RESULT
-from memopt.graph.op_types import DT_RESOURCE, DT_VARIANT, REF_VARIABLES
+from memopt.graph.op_types import DT_RESOURCE, DT_STRING, DT_VARIANT, REF_VARIABLES
 from memopt.graph.traversal import Numbering
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ _REFERENCE_UPDATES = ("Assign", "Apply", "RefIdentity")
 
 _HANDLE_BYTES = 200
 """The size of a scalar that refers to a resource."""
+
+_TEXT_BYTES = 24
+"""What refers to a text; long ones lie in memory that is not TensorFlow's allocator's."""
 
 _NOTHING_KNOWN = tensor_properties(0, None)
 
@@ -335,7 +339,9 @@ class BufferBuilder:
 
 
 def _bytes_of(tensor: TensorProperties) -> int:
-    """What a tensor takes: handles and lists have a size of their own."""
+    """What a tensor takes: handles, lists and texts have a size of their own."""
     if tensor.dtype == DT_RESOURCE:
         return _HANDLE_BYTES
+    if tensor.dtype == DT_STRING:
+        return _TEXT_BYTES * (prod(tensor.shape or ()) if tensor.is_known else 1)
     return LIST_BYTES if tensor.dtype == DT_VARIANT else tensor.least_bytes

@@ -33,8 +33,8 @@ def buffer_graph_of(
     """The buffers of a graph; near linear in nodes and edges.
 
     A tensor whose size is not known counts with the least that it can have; a kernel that is not
-    known allocates its outputs and needs no scratch memory. Strings, and what kernels take from
-    elsewhere than TensorFlow's allocator, count nothing.
+    known allocates its outputs and needs no scratch memory. Long strings, and what kernels
+    take from elsewhere than TensorFlow's allocator, count nothing.
 
     Args:
         graph: The graph.

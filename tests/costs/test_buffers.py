@@ -14,6 +14,7 @@ from memopt.costs.buffers import buffer_graph_of
 from memopt.costs.properties import Properties
 from memopt.costs.tensor_properties import TensorProperties, tensor_properties
 from memopt.graph.graphdef import from_graph_def
+from memopt.graph.op_types import DT_STRING
 from memopt.graph.text import parse_graph
 from memopt.graph.traversal import Numbering
 from memopt.runtime.process import step_process
@@ -249,14 +250,16 @@ def test_what_is_fetched_is_not_folded() -> None:
     assert buffers.run("c", "t").usage_bytes == [4 + KEPT_BYTES, 44 + KEPT_BYTES]
 
 
-def test_equal_constants_are_one_unless_they_wait_for_something() -> None:
+def test_equal_constants_are_one_unless_they_wait_for_different_nodes() -> None:
     text = "x = A()\nb = Const() {u=1}\nc = Const() {u=1}\nd = Const() {u=2}\ny = B(b, c, d, x)"
     tensors: Tensors = {"b": (10,), "c": (10,), "d": (10,), "x": (1,), "y": (1,)}
     assert Buffers(text, tensors).graph.held_bytes == 80
     plain = Buffers(text, tensors, runtime=Runtime(folds_constants=False))
     assert plain.graph.held_bytes == 120
-    waiting = text.replace("Const() {u=1}", "Const(^x) {u=1}")
+    waiting = text.replace("c = Const()", "c = Const(^x)")
     assert Buffers(waiting, tensors).graph.held_bytes == 120
+    together = waiting.replace("b = Const()", "b = Const(^x)")
+    assert Buffers(together, tensors).graph.held_bytes == 80
     fetched = Buffers(text, tensors, fetched=["c:0"])
     assert fetched.graph.held_bytes == 120
 
@@ -265,6 +268,8 @@ def test_what_is_folded_from_equal_constants_is_one() -> None:
     text = "x = A()\nb = Const()\nc = Const()\ns = Neg(b)\nt = Neg(c)\ny = B(s, t, x)"
     tensors: Tensors = dict.fromkeys(("b", "c", "s", "t", "x", "y"), (10,))
     assert Buffers(text, tensors).graph.held_bytes == 40
+    waiting = text.replace("c = Const()", "c = Const(^x)")
+    assert Buffers(waiting, tensors).graph.held_bytes == 80
 
 
 def int32s(*numbers: int) -> str:
@@ -348,6 +353,13 @@ def test_shape_inference_keeps_small_constants_that_it_asks_for(
     assert Buffers(text, tensors).graph.held_bytes == held_bytes + kept_bytes
     unasked = "x = A()\nc = Const()\nz = Fill(x, c)"
     assert Buffers(unasked, tensors).graph.held_bytes == held_bytes
+
+
+def test_texts_take_what_refers_to_them() -> None:
+    text = "x = A()\ns = Const()\nt = Const() {u=1}\nz = Const() {u=2}\ny = B(s, t, z, x)"
+    scalar, pair, none = (tensor_properties(DT_STRING, shape) for shape in ((), (2,), (0,)))
+    tensors: Tensors = {"s": [scalar], "t": [pair], "z": [none], "x": (1,), "y": (1,)}
+    assert Buffers(text, tensors).graph.held_bytes == 24 + 48
 
 
 def test_a_fetched_tensor_is_kept() -> None:
