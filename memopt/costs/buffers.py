@@ -53,7 +53,7 @@ def buffer_graph_of(
     given = frozenset(name.rpartition(":")[0] for name in fed)
     kept = given.union(name.partition(":")[0] for name in fetched)
     runtime = runtime or Runtime()
-    is_needed = _find_needed(graph, roots)
+    is_needed = Numbering.of(graph).running_for(roots)
     folded = properties if runtime.folds_constants else None
     folding = Folding.of(graph, folded, kept, is_needed)
     builder = BufferBuilder(Callee(graph, properties, folding, runtime, given), Pool())
@@ -78,13 +78,6 @@ def buffer_graph_of(
         reusable=builder.pool.reusable,
         next_values=builder.pool.next_values,
     )
-
-
-def _find_needed(graph: Graph, roots: Collection[str]) -> list[bool]:
-    """By place: whether a node runs; all do if none is asked for."""
-    numbering = Numbering.of(graph)
-    is_needed = numbering.leading_to(roots)
-    return is_needed if any(is_needed) else [True] * len(is_needed)
 
 
 def _keep(builder: BufferBuilder, graph: Graph, fetched: Iterable[str]) -> None:

@@ -189,9 +189,8 @@ class _Same:
         if len(values) < len(inputs):
             return ()
         found = self._arithmetic.evaluate(node, values) or ()
-        types = [tensor.dtype for tensor in self._properties.outputs(node.name)]
-        fits = len(found) == len(types) and all(map(self._arithmetic.fits, found, types))
-        return found if fits else ()
+        dtypes = [tensor.dtype for tensor in self._properties.outputs(node.name)]
+        return found if self._arithmetic.all_fit(found, dtypes) else ()
 
     def _value(self, output: Output) -> Array | None:
         place, _ = output

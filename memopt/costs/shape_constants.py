@@ -102,8 +102,8 @@ class _Values:
             node = self._numbering.nodes[place]
             if node.op == "Const":
                 self._is_evaluated[place] = True
-            elif _is_supported(node, graph):
-                self._is_evaluated[place] = all(self._has_value(tensor) for tensor in node.inputs)
+            elif all(self._has_value(tensor) for tensor in node.inputs):
+                self._is_evaluated[place] = _is_supported(node, graph)
 
     def ask(self, node: Node) -> None:
         """What the shape function of a node asks for."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
 
@@ -42,6 +42,11 @@ def fits(value: Array, dtype: int) -> bool:
     if limit is None or value.size > MOST_ELEMENTS:
         return False
     return all(-limit <= number < limit for number in value.flat)
+
+
+def all_fit(values: Sequence[Array], dtypes: Sequence[int]) -> bool:
+    """Whether there is a type for each value, which is small and can be held by it."""
+    return len(values) == len(dtypes) and all(map(fits, values, dtypes))
 
 
 def read_constant(node: Node) -> Array | None:

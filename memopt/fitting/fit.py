@@ -230,20 +230,22 @@ class _Prover:
         while size >= multiple and len(failed) < _MOST_RUNS:
             lower = (size - max(multiple, size // _STEP_DOWN)) // multiple * multiple
             probe = self.planner.probe_all(size)
-            if probe.result is not None:
-                try:
-                    peak_bytes = self._peak_bytes(size, probe.result.graph_def)
-                    return _Proof(size, peak_bytes, tuple(failed))
-                except OutOfMemoryError as error:
-                    last = str(error)
-                    failed.append(size)
-                    self.planner.say(f"size {size}: the real step ran out of memory")
-                    planned = self.planner.planned_below(size)
-                    if planned >= max(lower, multiple):
-                        size = planned
-                        continue
-                    self.planner.leave_more()
-            size = lower
+            if probe.result is None:
+                size = lower
+                continue
+            try:
+                peak_bytes = self._peak_bytes(size, probe.result.graph_def)
+                return _Proof(size, peak_bytes, tuple(failed))
+            except OutOfMemoryError as error:
+                last = str(error)
+            failed.append(size)
+            self.planner.say(f"size {size}: the real step ran out of memory")
+            planned = self.planner.planned_below(size)
+            if planned >= max(lower, multiple):
+                size = planned
+            else:
+                self.planner.leave_more()
+                size = lower
         sizes = ", ".join(map(str, failed))
         raise OutOfMemoryError(f"the real step ran out of memory at the sizes {sizes}: {last}")
 

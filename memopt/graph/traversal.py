@@ -59,16 +59,19 @@ class Numbering:
         """The position of a node, or -1 for one that was added since."""
         return self._position[node.index] if node.index < len(self._position) else -1
 
-    def leading_to(self, names: Collection[str]) -> list[bool]:
-        """By position: whether a node of these names needs it, or is one."""
-        pending = [place for place, node in enumerate(self.nodes) if node.name in names]
-        leads = [False] * len(self.nodes)
+    def running_for(self, roots: Collection[str]) -> list[bool]:
+        """By position: whether it runs because nodes of these names do; all run if there is none.
+
+        What gives a loop the values of its next turn runs for the head of the loop.
+        """
+        pending = [place for place, node in enumerate(self.nodes) if node.name in roots]
+        runs = [not pending] * len(self.nodes)
         while pending:
             place = pending.pop()
-            if not leads[place]:
-                leads[place] = True
+            if not runs[place]:
+                runs[place] = True
                 pending += self.producers[place]
-        return leads
+        return runs
 
     def find_cycle(self) -> list[Node]:
         """One cycle, for a graph that is not acyclic."""

@@ -15,7 +15,7 @@ from memopt.passes.shapes.certainty import CertainShapes
 from memopt.passes.sums.addition_order import find_disturbed_sum
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Sequence
 
     from memopt.costs.shape_values import Array
     from memopt.graph.graph import Node, Tensor
@@ -185,11 +185,9 @@ class _Fold:
         dimensions = as_array(shape)
         return as_array(dimensions.prod()) if op == "Size" else dimensions
 
-    def _fits(self, node: Node, values: Any) -> bool:
+    def _fits(self, node: Node, values: Sequence[Array]) -> bool:
         types = op_types.port_types(node, self._rewriter.graph.library).outputs
-        return len(types) == len(values) and all(
-            self._arithmetic.fits(value, dtype) for value, dtype in zip(values, types, strict=True)
-        )
+        return self._arithmetic.all_fit(values, types)
 
     def _value(self, tensor: Tensor) -> Array | None:
         """The value of a tensor, if it is a constant and nobody feeds another."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from memopt.graph import op_types
+from memopt.graph.traversal import Numbering
 from memopt.sequencing.frames import find_loop_entries
 from memopt.sequencing.state import find_state_order
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from memopt.costs.buffer_graph import BufferGraph
-    from memopt.graph.graph import Graph, Node
+    from memopt.graph.graph import Graph
 
 
 class Precedence:
@@ -61,13 +61,12 @@ class Precedence:
             fetched: Names of the nodes that are asked for; what does not lead to them does not run.
                 Without any, everything runs.
         """
-        running = find_running(buffer_graph, fetched)
-        runs = None if running is None else frozenset(running)
+        runs = Numbering.of(graph).running_for(fetched)
         extended = [list(before) for before in buffer_graph.producers]
         for enter, condition in find_loop_entries(buffer_graph.nodes):
-            if runs is None or enter in runs:
+            if runs[enter]:
                 extended[condition].append(enter)
-        by_edges = cls(extended, running)
+        by_edges = cls(extended, [place for place, it_runs in enumerate(runs) if it_runs])
         for before, after in find_state_order(graph, buffer_graph.nodes, by_edges.program):
             extended[after].append(before)
         return cls(extended, by_edges.program)
@@ -94,34 +93,3 @@ class Precedence:
                 if not waiting[user]:
                     heappush(ready, (keys[user], user))
         return sequence
-
-
-def _find_turns(nodes: Sequence[Node]) -> dict[int, list[int]]:
-    """By the head of a loop what gives it the next turn's values: no producer, but it runs."""
-    place_of = {
-        node: place for place, node in enumerate(nodes) if node.op in op_types.NEXT_ITERATIONS
-    }
-    if not place_of:
-        return {}
-    return {
-        place: [place_of[tensor.node] for tensor in node.inputs if tensor.node in place_of]
-        for place, node in enumerate(nodes)
-        if node.op in op_types.MERGES
-    }
-
-
-def find_running(buffer_graph: BufferGraph, fetched: Collection[str]) -> list[int] | None:
-    """The nodes that lead to those that are asked for, ascending; `None` (all) if none is."""
-    nodes = buffer_graph.nodes
-    pending = [place for place, node in enumerate(nodes) if node.name in fetched]
-    if not pending:
-        return None
-    turns = _find_turns(nodes)
-    runs = [False] * len(nodes)
-    while pending:
-        node = pending.pop()
-        if not runs[node]:
-            runs[node] = True
-            pending.extend(buffer_graph.producers[node])
-            pending.extend(turns.get(node, ()))
-    return [node for node, it_runs in enumerate(runs) if it_runs]

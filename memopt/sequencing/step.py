@@ -9,10 +9,11 @@ from memopt.costs.buffer_graph import simulate
 from memopt.costs.buffers import buffer_graph_of
 from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT, RESULT
+from memopt.graph.traversal import Numbering
 from memopt.sequencing.free_running import free_running_sequence
 from memopt.sequencing.fusions import find_fused_pairs, keep_adjacent
 from memopt.sequencing.orders import make_sequence
-from memopt.sequencing.precedence import Precedence, find_running
+from memopt.sequencing.precedence import Precedence
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -97,7 +98,8 @@ class Step:
         Of a graph whose order is enforced that is what happens; of others it is what happens but
         for the order of edges that differs from process to process.
         """
-        running = find_running(self.buffer_graph, self.roots)
+        runs = Numbering.of(self.graph).running_for(self.roots)
+        running = [place for place, it_runs in enumerate(runs) if it_runs]
         by_edges = Precedence(self.buffer_graph.producers, running)
         return simulate(self.buffer_graph, free_running_sequence(self.buffer_graph, by_edges))
 

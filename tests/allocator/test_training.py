@@ -88,7 +88,7 @@ def test_a_step_runs_where_room_is_predicted(share: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit_mebibytes", "steps"), [(20, (0, 0)), (22, (3, 30)), (28, (40, 40))]
+    ("limit_mebibytes", "steps"), [(20, (0, 0)), (21, (2, 2)), (22, (3, 30)), (28, (40, 40))]
 )
 def test_training_runs_out_of_memory_about_when_it_is_predicted(
     limit_mebibytes: int, steps: tuple[int, int]

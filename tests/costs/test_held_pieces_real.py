@@ -45,7 +45,7 @@ def held_pieces(log: Path) -> Counter[int]:
     return +sizes
 
 
-@pytest.mark.parametrize("model", ["bert", "unet"])
+@pytest.mark.parametrize("model", ["bert", "mlp", "unet"])
 def test_what_is_held_is_predicted_piece_by_piece(model: str) -> None:
     """One small piece more or less, and what comes after lies elsewhere."""
     step = MODELS[model](**TINY[model])
@@ -53,12 +53,8 @@ def test_what_is_held_is_predicted_piece_by_piece(model: str) -> None:
     result = MemoryOptimizer("ordered").optimize(None, item)
     assert result.report.runtime is not None
     buffer_graph = result.report.runtime.after.buffer_graph
-    made = {buffer for buffers in buffer_graph.made for buffer in buffers}
-    held = Counter(
-        size_bytes
-        for buffer, size_bytes in enumerate(buffer_graph.size_bytes)
-        if size_bytes and buffer not in made
-    )
+    sized = zip(buffer_graph.makers, buffer_graph.size_bytes, strict=True)
+    held = Counter(size_bytes for maker, size_bytes in sized if maker < 0 and size_bytes)
     program = as_program(step.function, step.inputs).replace_graph(result.graph_def)
     with step_process(program, LoggedSettings()) as process:
         process.run(1)
