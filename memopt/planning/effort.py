@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from memopt.compiled import IS_COMPILED
 from memopt.planning.annealing import Schedule
 
-_EDITS_PER_OPERATION = 70_000
+_EDITS_PER_OPERATION = 50_000
 _MOST_EDITS = 15_000_000
 _MOST_WORK_US = 25e6
 """About what the search takes at most, on one core, in microseconds."""

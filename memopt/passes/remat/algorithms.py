@@ -40,6 +40,8 @@ BEST = "best"
 COMPRESSING = (COMPRESS, STANDARD_COMPRESS)
 """The algorithms that keep results in smaller forms."""
 
+_STARTS = (STANDARD, PATH, SEGMENTS)
+"""What the planner starts from if the best of all is asked for."""
 _SCHEDULERS = (list_sequence, dfs_sequence, postorder_sequence)
 _LOWER = (1.0, 0.95, 0.9, 0.8, 0.65, 0.5)
 """Shares of the limit on the step's own bytes to walk with, until the result is within it."""
@@ -266,7 +268,8 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
 
     Args:
         algorithm: One of `ALGORITHMS`, or "best": standard, path and segments, and the planner,
-            which starts from what they found.
+            which starts from what they found. If the allocator has to find room, that is looked
+            for with the planner's plan first, and with the others' only if there is none.
         network: The sequence with its buffers.
         limits: What to keep to.
     """
@@ -294,12 +297,19 @@ def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan)
     # The planner tries for room itself.
     if algorithm == PLANNER:
         return [nothing, *map(limits.measure, planner(network, limits))]
-    names = (STANDARD, PATH, SEGMENTS) if algorithm == BEST else (algorithm,)
-    plans = [_with_room(ALGORITHMS[name], network, limits, nothing) for name in names]
-    if algorithm == BEST:
-        starts = [plan.done for plan in plans if plan.done is not None]
-        plans.append(limits.measure(_planned(network, limits, starts)))
-    return plans
+    if algorithm != BEST:
+        return [_with_room(ALGORITHMS[algorithm], network, limits, nothing)]
+    by_sum = replace(limits, allocator=None)
+    plans = [_first_within(ALGORITHMS[name], network, by_sum, nothing) for name in _STARTS]
+    starts = [plan.done for plan in plans if plan.done is not None]
+    planned = limits.measure(_planned(network, limits, starts))
+    plans.append(planned)
+    if limits.allocator is None or all(plan.peak_bytes > limits.limit_bytes for plan in plans):
+        return plans
+    if planned.keeps(limits.limit_bytes):
+        return [planned]
+    # To look for room takes much longer than to plan, and the planner finds it more often.
+    return [planned, *(_with_room(ALGORITHMS[name], network, limits, nothing) for name in _STARTS)]
 
 
 def _with_room(algorithm: Algorithm, network: Network, limits: Limits, nothing: Plan) -> Plan:
