@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import _thread
 import ctypes
 import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
+from memopt.plugin.interrupts import guard, interrupt_later
 from memopt.plugin.structures import ABORTED, OK, Buffer, api
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("memopt")
 _busy = threading.local()
-_INTERRUPT_AFTER_S = 0.05
 
 
 def make_optimize(device: str, process: Process) -> Any:
@@ -25,7 +24,8 @@ def make_optimize(device: str, process: Process) -> Any:
        once a graph that is not empty stands in the buffer.
     2. A graph that is optimized while memopt works on another in the same thread, for a function
        that memopt itself runs, is left alone.
-    3. Whatever is raised is logged. An exception that reached C would leave an empty graph behind.
+    3. Whatever is raised is logged. An exception that reached C would leave an empty graph behind;
+       what is raised before the first line does reach it, and `guard` looks after that.
     """
     set_status = api().TF_SetStatus
 
@@ -42,20 +42,14 @@ def make_optimize(device: str, process: Process) -> Any:
                 _hand_over(target, rewritten)
                 set_status(status, OK, b"")
         except KeyboardInterrupt:
-            _interrupt_later()
+            interrupt_later()
         except BaseException:  # noqa: BLE001 - C++ would take an exception for an empty graph
             _log.exception("a graph is left unchanged: memopt failed")
         finally:
             _busy.is_set = False
 
+    guard(optimize)
     return optimize
-
-
-def _interrupt_later() -> None:
-    """Let the user's Ctrl-C stop the program, once TensorFlow is done with the graph."""
-    timer = threading.Timer(_INTERRUPT_AFTER_S, _thread.interrupt_main)
-    timer.daemon = True
-    timer.start()
 
 
 def _hand_over(target: Any, content: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import importlib
 import logging
 import sys
@@ -15,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Self
 from unittest import mock
 
 import memopt
-from memopt.plugin import records, rewriting
+from memopt.plugin import callback, interrupts, records, rewriting
 from support.programs.steps import KINDS, Net, make_data, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 CASES: list[Callable[[], Any]] = []
 
@@ -177,6 +179,44 @@ def verification_failed() -> Any:
 @case
 def interrupted() -> Any:
     """The user's Ctrl-C still stops the program, and the function is as good as before."""
+    gradient = _new_gradient()
+    without = gradient()()
+    step = gradient()
+    memopt.enable()
+    with mock.patch.object(rewriting, "read_shapes", side_effect=KeyboardInterrupt):
+        stopped = _is_stopped(step)
+    same = step() == without
+    memopt.disable()
+    return [same, stopped, [r.error for r in memopt.last_reports() if r.error][-1]]
+
+
+@case
+def interrupted_in_between() -> Any:
+    """Likewise while TensorFlow is at work in C++, and memopt the next Python that runs."""
+    gradient = _new_gradient()
+    without = gradient()()
+    step = gradient()
+    memopt.enable()
+
+    def mark_and_interrupt(*arguments: Any) -> bytes:
+        content = serialize(*arguments)
+        threading.Thread(target=_interrupt_outside_of, args=(callback.__file__,)).start()
+        return content
+
+    serialize = rewriting.serialize
+    interrupting = mock.Mock(wraps=interrupts.interrupt_later)
+    with (
+        mock.patch.object(rewriting, "serialize", mark_and_interrupt),
+        mock.patch.object(interrupts, "interrupt_later", interrupting),
+    ):
+        stopped = _is_stopped(step)
+    same = step() == without
+    memopt.disable()
+    return [same, stopped, interrupting.call_count]
+
+
+def _new_gradient() -> Callable[[], Callable[[], bytes]]:
+    """Makes functions that were not traced before, each of which computes the same."""
     import tensorflow as tf
 
     net = Net()
@@ -186,19 +226,39 @@ def interrupted() -> Any:
             value = net.loss(*make_data())
         return tape.gradient(value, net.weights)[0]
 
-    without = tf.function(gradient)().numpy()
-    step = tf.function(gradient)
-    memopt.enable()
-    stopped = False
-    with mock.patch.object(rewriting, "read_shapes", side_effect=KeyboardInterrupt):
-        try:
-            step()
-            time.sleep(5)
-        except KeyboardInterrupt:
-            stopped = True
-    same = bool((step().numpy() == without).all())
-    memopt.disable()
-    return [same, stopped, [r.error for r in memopt.last_reports() if r.error][-1]]
+    def new_function() -> Callable[[], bytes]:
+        function = tf.function(gradient)
+        return lambda: bytes(function().numpy().tobytes())
+
+    return new_function
+
+
+def _is_stopped(step: Callable[[], object]) -> bool:
+    """Whether a function, or what comes next, is stopped as if by Ctrl-C."""
+    try:
+        step()
+        time.sleep(5)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _interrupt_outside_of(file: str) -> None:
+    """Press Ctrl-C as soon as the main thread is not in any function of a file."""
+    main = threading.main_thread().ident
+    assert main is not None
+    # No pause: the lock that runs Python has to be got as soon as the main thread leaves it.
+    while file in _files_of(sys._current_frames()[main]):
+        pass
+    _thread.interrupt_main()
+
+
+def _files_of(frame: FrameType | None) -> set[str]:
+    files = set()
+    while frame is not None:
+        files.add(frame.f_code.co_filename)
+        frame = frame.f_back
+    return files
 
 
 @case
