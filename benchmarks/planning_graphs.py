@@ -1,8 +1,8 @@
 """Plans published instances, and random layered ones, beside what other planners report of them.
 
 Prints for each graph and budget what memopt's plans cost over computing everything once, for each
-seed, the bound, and the seconds; every plan is judged by the checker. The published graphs are
-read from a folder, and left out where it is absent:
+seed, the bound, and the seconds that planning took, median and most; every plan is judged by the
+checker. The published graphs are read from a folder, and left out where it is absent:
 
     python benchmarks/planning_graphs.py [--graphs FOLDER] [--seeds N] [--layered N ...]
                                          [--json FILE]
@@ -16,6 +16,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -100,13 +101,15 @@ def plan(graph: CostGraph, percent: int, seeds: int) -> dict[str, Any]:
         try:
             found = memopt.plan(graph, f"{percent}%", seed=seed)
         except BudgetError:
+            found = None
+        seconds.append(time.perf_counter() - started_s)
+        if found is None:
             overheads.append(None)
         else:
             judged = judge(graph, [index[label] for label in found.sequence], found.swaps)
             assert judged.peak_bytes * _PERCENT <= base.peak_bytes * percent
             overheads.append(_PERCENT * (judged.cost / base.cost - 1))
             bound = _PERCENT * (found.lower_bound / base.cost - 1)
-        seconds.append(time.perf_counter() - started_s)
     return {
         "graph": graph.name,
         "operations": graph.operation_count,
@@ -122,7 +125,16 @@ def show(rows: list[dict[str, Any]]) -> None:
     table = Table(title=f"% over the base cost; {describe_machine()}")
     for column in ("graph", "budget"):
         table.add_column(column)
-    for column in ("MILP", "Moccasin", "FastSA", "memopt", "worst seed", "bound", "seconds"):
+    for column in (
+        "MILP",
+        "Moccasin",
+        "FastSA",
+        "memopt",
+        "worst seed",
+        "bound",
+        "seconds",
+        "slowest",
+    ):
         table.add_column(column, justify="right")
     for row in rows:
         kept = [overhead for overhead in row["overheads"] if overhead is not None]
@@ -134,6 +146,7 @@ def show(rows: list[dict[str, Any]]) -> None:
             f"{kept[0]:.3f}" if row["overheads"][0] is not None else "over",
             f"{max(kept):.3f}" if is_always_kept else "over",
             f"{row['bound']:.3f}",
+            f"{median(row['seconds']):.1f}",
             f"{max(row['seconds']):.1f}",
         )
     Console(width=120).print(table)

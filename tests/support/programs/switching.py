@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import importlib
 import logging
+import signal
 import sys
 import tempfile
 import threading
@@ -235,6 +236,8 @@ def _new_gradient() -> Callable[[], Callable[[], bytes]]:
 
 def _is_stopped(step: Callable[[], object]) -> bool:
     """Whether a function, or what comes next, is stopped as if by Ctrl-C."""
+    # In the background of a shell, where Ctrl-C is ignored, it would not be.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         step()
         time.sleep(5)
