@@ -41,7 +41,7 @@ test: lint types  ## lint, types and the test suite
 	$(BIN)/python -m pytest -m 'not slow' -n 2
 
 test-slow: $(SETUP)  ## the tests that take minutes
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n 2
 
 test-versions: $(VERSIONS:%=test-tensorflow-%)  ## part of the tests on older releases of TensorFlow
 

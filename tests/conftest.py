@@ -22,23 +22,22 @@ os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 
-LARGEST = ("densenet121", "mobilenetv2", "gpt")
-"""Some minutes of every ten, for little that ResNet50 and bert do not show."""
+LARGEST = ("resnet50", "densenet121", "mobilenetv2", "gpt")
+"""Some minutes of every ten, for little that vgg16, unet and bert do not show."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the largest models and what a module calls slow; skip what a release cannot."""
+    """Mark the largest models as slow; skip what a release cannot."""
     for item in items:
         for mark in item.iter_markers("not_on_tensorflow"):
             _skip_on(item, *mark.args)
-        is_slow = getattr(getattr(item, "module", None), "is_slow", None)
         call = getattr(item, "callspec", None)
         if call is None:
             continue
         # Some parameters are arrays, which do not compare to one truth.
         names = [value for value in call.params.values() if isinstance(value, str)]
-        if not set(names).isdisjoint(LARGEST) or (is_slow is not None and is_slow(**call.params)):
+        if not set(names).isdisjoint(LARGEST):
             item.add_marker(pytest.mark.slow)
 
 

@@ -34,12 +34,6 @@ if TYPE_CHECKING:
 SCOPE = "gradient_tape/"
 NATIVE = [level for level in Level if not level.improves]
 LEVELS = [level for level in NATIVE if level is not Level.NO_MEM_OPT]
-LARGEST = ("densenet121", "resnet50", "mobilenetv2")
-
-
-def is_slow(name: str = "", level: Level = Level.HEURISTICS, **_: object) -> bool:
-    """Whether it is one of the largest models at another level than the one that does most."""
-    return name in LARGEST and level is not Level.HEURISTICS
 
 
 def on_a_gpu(item: GrapplerItem) -> GrapplerItem:

@@ -66,7 +66,7 @@ def test_a_new_value_elsewhere_is_what_the_next_step_finds() -> None:
     assert find_shortage(timeline, 12 * MIB) == Shortage(0, 1)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.7])
+@pytest.mark.parametrize("share", [pytest.param(1.0, marks=pytest.mark.slow), 0.7])
 def test_a_step_runs_where_room_is_predicted(share: float) -> None:
     """A real step under the lowest limit that is predicted to be enough, in whole MiB."""
     step = MODELS["mlp"](batch=4000, width=128, layers=8)
@@ -88,7 +88,13 @@ def test_a_step_runs_where_room_is_predicted(share: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit_mebibytes", "steps"), [(20, (0, 0)), (21, (2, 2)), (22, (3, 30)), (28, (40, 40))]
+    ("limit_mebibytes", "steps"),
+    [
+        (20, (0, 0)),
+        (21, (2, 2)),
+        pytest.param(22, (3, 30), marks=pytest.mark.slow),
+        pytest.param(28, (40, 40), marks=pytest.mark.slow),
+    ],
 )
 def test_training_runs_out_of_memory_about_when_it_is_predicted(
     limit_mebibytes: int, steps: tuple[int, int]

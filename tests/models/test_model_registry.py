@@ -7,6 +7,8 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from memopt.models import MODELS, SESSION_MODELS, TINY
 
 DIGESTS = """
@@ -43,6 +45,7 @@ def test_every_model_has_tiny_sizes() -> None:
     assert list(TINY) == [*MODELS, *SESSION_MODELS]
 
 
+@pytest.mark.slow
 def test_two_processes_build_the_same() -> None:
     names = ["lstm", "bert", "convnet_v1"]
 

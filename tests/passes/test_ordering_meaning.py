@@ -15,7 +15,14 @@ from memopt.runtime.program import Program
 PROCESSES = 3
 
 
-@pytest.mark.parametrize("sequencer", ["late_updates", "list", "postorder"])
+@pytest.mark.parametrize(
+    "sequencer",
+    [
+        "late_updates",
+        pytest.param("list", marks=pytest.mark.slow),
+        pytest.param("postorder", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("name", ["mlp", pytest.param("bert", marks=pytest.mark.slow)])
 def test_training_steps_keep_their_bits(name: str, sequencer: str) -> None:
     step = tiny_step(name)

@@ -64,9 +64,6 @@ OPTIONS = {
 """The options to try each pass with."""
 
 SPECS = tuple(spec for pass_ in PASSES for spec in OPTIONS[pass_.name])
-USUAL = tuple(options[0] for options in OPTIONS.values())
-LARGEST = ("densenet121", "mobilenetv2", "resnet50")
-"""Models on which passes are tried with other than their first options in the slow suite."""
 FIND_WORK = ("relax-allocator", OPTIONS["recomputation"][-1])
 """Options with which there is work in every model."""
 
@@ -138,11 +135,6 @@ def item(request: pytest.FixtureRequest, tiny_item: Callable[[str], GrapplerItem
     item = on_device(tiny_item(request.param), GPU.name)
     kept = tuple(node.name for node in item.graph_def.node[5::50])
     return GrapplerItem(item.graph_def, item.feed, item.fetch, kept, item.variables)
-
-
-def is_slow(item: str = "", spec: str = USUAL[0], **_: object) -> bool:
-    """Whether a test with these parameters takes long; what finds work is looked for anyway."""
-    return item in LARGEST and spec not in (*USUAL, *FIND_WORK)
 
 
 @pytest.fixture(scope="module")

@@ -78,6 +78,7 @@ def test_a_frame_and_its_gradient_keep_their_bits(turns_at_once: int) -> None:
         assert run.equal
 
 
+@pytest.mark.slow
 def test_turns_that_could_run_together_do_not_pile_up() -> None:
     """A counter runs ahead of a slow sum; what the turns make waits for it."""
 

@@ -130,7 +130,14 @@ def chain_item() -> GrapplerItem:
 ITEMS = {"mlp": mlp_item, "bert": bert_item, "chain": chain_item}
 
 
-@pytest.mark.parametrize("name", [pytest.param("bert", marks=pytest.mark.slow), "mlp", "chain"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("bert", marks=pytest.mark.slow),
+        "mlp",
+        pytest.param("chain", marks=pytest.mark.slow),
+    ],
+)
 def test_steps_compute_the_same_bits_in_less_memory(name: str) -> None:
     """In the simulated order; where nothing holds operations back, memory may pile up anyway."""
     item = ITEMS[name]()
