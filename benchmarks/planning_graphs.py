@@ -83,7 +83,10 @@ def main() -> None:
 
 def graphs(folder: Path, sizes: list[int]) -> Iterator[CostGraph]:
     """The published ones, then layered ones."""
-    for path in sorted(folder.glob("*.json")):
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        print(f"no published graphs in {folder}: name their folder with --graphs", file=sys.stderr)
+    for path in paths:
         yield CostGraph.load(path)
     for size in sizes:
         yield layered_graph(size, seed=1)
