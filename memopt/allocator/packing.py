@@ -22,7 +22,7 @@ from memopt.allocator.training import (
     end_step,
     run_step,
 )
-from memopt.compiled import IS_COMPILED, compiled, compiled_apart
+from memopt.compiled import IS_COMPILED, compiled, compiled_apart, next_random
 from memopt.costs.buffer_graph import simulate
 
 if TYPE_CHECKING:
@@ -82,31 +82,24 @@ def pack(
     numbers[_RANDOM] = _SEED
     base = _Work(memory, chunks)
     work = _Work(training.new_memory(allocator.limit_bytes), training.new_chunks())
+    numbers[_LEFT] = _MOST_WORK // max(length, 1) + 1
     links = _links(timeline, pairs)
-    left = _MOST_WORK // max(length, 1) + 1
     for _ in range(_TRIES):
-        order = np.arange(length)
-        for steps in _STAGES if training.repeats else (1,):
-            numbers[_STEPS] = steps
-            numbers[_WORK] = before = min(left, _STAGE_WORK)
-            reached = _search(base, work, training.arrays, links, order, numbers)
-            left -= before - int(numbers[_WORK])
-            if reached < steps * length:
-                break
-        else:
+        order = _find_order(base, work, training, links, numbers)
+        if order is not None:
             packed = simulate(timeline.buffer_graph, [timeline.sequence[at] for at in order])
             # The search is not believed.
             if packed.peak_bytes <= budget_bytes and not allocator.is_short(packed):
                 return packed
-        if left <= 0:
+        if numbers[_LEFT] <= 0:
             break
     return None
 
 
-_SPARE, _ROOM, _STEPS, _WORK, _RANDOM, _STAMP = range(6)
+_SPARE, _ROOM, _STEPS, _WORK, _LEFT, _RANDOM, _STAMP = range(7)
 """Places of single numbers: bytes that are left in one piece, bytes that may be in use beside what
-is held, steps to follow at most, steps that may still be followed in all, the last random number,
-the last mark."""
+is held, steps to follow at most, steps that may still be followed at this stage and in all, the
+last random number, the last mark."""
 
 
 class _Work(NamedTuple):
@@ -136,6 +129,22 @@ class _Links(NamedTuple):
     second: IntArray
     is_fixed: IntArray
     mark: IntArray
+
+
+def _find_order(
+    base: _Work, work: _Work, training: Training, links: _Links, numbers: IntArray
+) -> IntArray | None:
+    """An order in which training gets through all stages, by one try."""
+    length = len(links.is_fixed)
+    order = np.arange(length)
+    for steps in _STAGES if training.repeats else (1,):
+        numbers[_STEPS] = steps
+        numbers[_WORK] = before = min(int(numbers[_LEFT]), _STAGE_WORK)
+        reached = _search(base, work, training.arrays, links, order, numbers)
+        numbers[_LEFT] -= before - numbers[_WORK]
+        if reached < steps * length:
+            return None
+    return order
 
 
 def _links(timeline: MemoryTimeline, pairs: Mapping[int, int]) -> _Links:
@@ -311,6 +320,6 @@ def _move(order: IntArray, source: int, target: int) -> None:
 
 @compiled
 def _random_below(numbers: IntArray, bound: int) -> int:
-    """A number from 0 to below a bound (Park and Miller's generator: products fit in 64 bits)."""
-    numbers[_RANDOM] = numbers[_RANDOM] * 48271 % 2147483647
+    """A number from 0 to below a bound."""
+    numbers[_RANDOM] = next_random(numbers[_RANDOM])
     return int(numbers[_RANDOM] % bound)

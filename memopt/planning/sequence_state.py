@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from memopt.compiled import compiled, compiled_apart
+from memopt.compiled import compiled, compiled_apart, next_random
 from memopt.planning.problem import COPIES, IntArray
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ def new_state(problem: Problem, budget_bytes: int, seed: int) -> State:
 
 @compiled
 def random_below(state: State, bound: int) -> int:
-    """A number from 0 to below a bound (Park and Miller's generator: products fit in 64 bits)."""
-    state.numbers[RANDOM] = state.numbers[RANDOM] * 48271 % 2147483647
+    """A number from 0 to below a bound."""
+    state.numbers[RANDOM] = next_random(state.numbers[RANDOM])
     return int(state.numbers[RANDOM] % bound)
 
 
