@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from memopt.costs.buffer_graph import simulate
+from memopt.passes.remat.network import OUT_OF_REACH
 from memopt.passes.remat.paths.rematerialization import rematerialize_paths
 from memopt.passes.remat.peak_priority import rematerialize_peaks
 from memopt.passes.remat.segments.planning import rematerialize_segments, sqrt_segments
@@ -47,8 +48,6 @@ _LOWER = (1.0, 0.95, 0.9, 0.8, 0.65, 0.5)
 """Shares of the limit on the step's own bytes to walk with, until the result is within it."""
 _HIGHER = (0.8, 0.6, 0.4, 0.3, 0.2, 0.1)
 """Where none is: shares of what is missing to add to the limit."""
-OUT_OF_REACH = 0
-"""A limit that no plan keeps: for the lowest one."""
 _WORTH_IT = 0.99
 """The share of a peak that another must not exceed to be worth its copies."""
 _ROOM_ATTEMPTS = 2
@@ -282,15 +281,29 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
     plans = [nothing]
     if limits.limit_bytes >= network.buffer_graph.held_bytes:
         plans = _make_plans(algorithm, network, limits, nothing)
-        within = [plan for plan in plans if plan.peak_bytes <= limits.limit_bytes]
-        if within:
-            return min(
-                within, key=lambda plan: (plan.missing_bytes, plan.added_ns, plan.peak_bytes)
-            )
+        within = _cheapest_within(plans, limits)
+        if within is not None:
+            return within
     if limits.find_lowest:
         least = replace(limits, limit_bytes=OUT_OF_REACH)
         plans = _make_plans(algorithm, network, least, nothing)
-    return min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
+    lowest = min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
+    if lowest.done is None or algorithm not in (PLANNER, BEST):
+        return lowest
+    if lowest.peak_bytes > limits.limit_bytes:
+        return lowest
+    # What keeps to a limit that was missed at first need not be as low, which costs more.
+    near = _planned(network, limits, [lowest.done])
+    plans = [limits.measure(lowest.done), limits.measure(near)]
+    return _cheapest_within(plans, limits) or lowest
+
+
+def _cheapest_within(plans: Sequence[Plan], limits: Limits) -> Plan | None:
+    """Of the plans within the limit, the cheapest of those that find room."""
+    within = [plan for plan in plans if plan.peak_bytes <= limits.limit_bytes]
+    if not within:
+        return None
+    return min(within, key=lambda plan: (plan.missing_bytes, plan.added_ns, plan.peak_bytes))
 
 
 def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan) -> list[Plan]:

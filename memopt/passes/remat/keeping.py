@@ -9,10 +9,11 @@ from memopt.costs.buffer_graph import simulate
 from memopt.graph.traversal import Numbering
 from memopt.passes.ordering import step_of
 from memopt.passes.recomputation import COPY_PREFIX
-from memopt.passes.remat.algorithms import OUT_OF_REACH, Limits, make_plan
+from memopt.passes.remat.algorithms import Limits, make_plan
 from memopt.passes.remat.applying import apply_copies
 from memopt.passes.remat.eligibility import can_run_twice, network_of
 from memopt.passes.remat.hints import KEEP, SWAP, Hints, preferred
+from memopt.passes.remat.network import OUT_OF_REACH
 from memopt.passes.remat.storing.compression import NO_TILE, pad_buffers
 from memopt.passes.remat.storing.storable import find_forms
 from memopt.passes.remat.summary import describe

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from memopt.costs.buffer_graph import BufferGraph
 
+OUT_OF_REACH = 0
+"""A limit in bytes that no plan keeps: for the lowest one."""
+
 
 @dataclass(frozen=True)
 class Network:

@@ -26,6 +26,7 @@ from memopt.passes.remat.algorithms import (
     make_plan,
 )
 from memopt.passes.remat.eligibility import network_of as eligible_network
+from memopt.passes.remat.network import OUT_OF_REACH
 from memopt.passes.remat.planned.decisions import explain
 from memopt.passes.remat.planned.planning import rematerialize_planned
 from memopt.passes.remat.planned.realization import realize
@@ -131,6 +132,17 @@ def test_a_limit_is_kept_where_nothing_else_keeps_it() -> None:
             saved[name] += make_plan(name, network, limits).added_ns - best.added_ns
     assert kept[BEST] > max(kept[name] for name in others)
     assert min(saved.values()) >= 0
+
+
+@pytest.mark.parametrize("algorithm", [BEST, PLANNER])
+def test_every_limit_above_the_lowest_peak_is_kept(algorithm: str) -> None:
+    """And costs no more than that, also where a search for the limit itself misses it."""
+    network = layers(60)
+    lowest = make_plan(algorithm, network, Limits(OUT_OF_REACH))
+    for limit_bytes in range(lowest.peak_bytes, 2 * lowest.peak_bytes, 16):
+        plan = make_plan(algorithm, network, Limits(limit_bytes))
+        assert plan.peak_bytes <= limit_bytes
+        assert plan.added_ns <= lowest.added_ns
 
 
 @pytest.mark.parametrize("seed", SEEDS)

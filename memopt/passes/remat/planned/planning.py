@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from memopt.costs.working_sets import largest_working_set
+from memopt.passes.remat.network import OUT_OF_REACH
 from memopt.passes.remat.planned.realization import realize
 from memopt.passes.remat.planned.reduction import Reduction
 from memopt.planning.effort import Effort
@@ -27,8 +28,11 @@ _ATTEMPTS = 5
 """How often a limit is tried, each time with more of what was missing before taken off."""
 _NEXT_LOWER = 1024
 """Of the room, what is taken off at least: a few bytes less are still had by what is neglected."""
-_LOWER = (0.93, 0.98)
-"""Of the lowest peak so far, what is tried next where the limit is out of reach."""
+_LOWER = (0.7, 0.85, 0.93, 0.98)
+"""Of the lowest peak so far, what is tried next for the lowest of all: far less first, since a
+search that is asked for much comes lower than one that is asked for little."""
+_LOWER_ATTEMPTS = 8
+"""How often that is tried in all."""
 _ROOM_ATTEMPTS = 10
 """How many plans the allocator is asked for room for."""
 _MOST_ROOM = 0.96
@@ -64,7 +68,8 @@ def rematerialize_planned(
 
     Args:
         network: The sequence with its buffers.
-        limit_bytes: What may be in use, what was held before the step included.
+        limit_bytes: What may be in use, what was held before the step included; `OUT_OF_REACH` for
+            the lowest sequence.
         forms: By node: other forms of its result; those on the host become swaps.
         starts: What other algorithms found.
         pack: Puts a plan in an order that the allocator finds room for, and says what is missing if
@@ -76,6 +81,8 @@ def rematerialize_planned(
     if enough_weight:
         return planning.find_enough(pack, enough_weight)
     best, steps = planning.plan()
+    if limit_bytes == OUT_OF_REACH:
+        return planning.find_lower(best, steps)
     if best.peak_bytes > limit_bytes:
         return best
     return planning.find_room(best, steps, pack)
@@ -110,21 +117,27 @@ class _Planning:
         self._starts = [steps for steps in found if steps is not None]
 
     def plan(self) -> tuple[Rematerialized, Steps]:
-        limit_bytes = self._limit_bytes
-        if limit_bytes >= self._floor_bytes:
-            best, best_steps = self._approach(limit_bytes, self._starts, _ATTEMPTS)
-        else:
-            starts = [unchanged(self._reduction.cost_graph.order), *self._starts]
-            realized = [(self._realize(steps), steps) for steps in starts]
-            best, best_steps = min(realized, key=lambda each: each[0].peak_bytes)
-        for share in _LOWER:
-            room_bytes = self._held_bytes + int((best.peak_bytes - self._held_bytes) * share)
-            if room_bytes <= limit_bytes:
+        """What keeps the limit, or comes nearest to it, by a search if it can be kept at all."""
+        if self._limit_bytes >= self._floor_bytes:
+            return self._approach(self._limit_bytes, self._starts, _ATTEMPTS)
+        starts = [unchanged(self._reduction.cost_graph.order), *self._starts]
+        realized = [(self._realize(steps), steps) for steps in starts]
+        return min(realized, key=lambda each: each[0].peak_bytes)
+
+    def find_lower(self, best: Rematerialized, steps: Steps) -> Rematerialized:
+        """A lower plan, one from the other, asking for less where less than half of it is had."""
+        shares = list(_LOWER)
+        for _ in range(_LOWER_ATTEMPTS):
+            if not shares:
                 break
-            found, steps = self._approach(room_bytes, [best_steps], 1)
+            own_bytes = best.peak_bytes - self._held_bytes
+            target_bytes = self._held_bytes + int(own_bytes * shares[0])
+            found, found_steps = self._approach(target_bytes, [steps], 1)
+            if 2 * found.peak_bytes >= best.peak_bytes + target_bytes:
+                del shares[0]
             if found.peak_bytes < best.peak_bytes:
-                best, best_steps = found, steps
-        return best, best_steps
+                best, steps = found, found_steps
+        return best
 
     def find_room(
         self,

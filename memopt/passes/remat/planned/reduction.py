@@ -93,7 +93,7 @@ class Reduction:
             found.append((op, int(conversion is not None)))
         steps = Steps(*np.array(found, np.int64).reshape(-1, 2).T)
         counts = np.bincount(steps.operations, minlength=len(self.nodes))
-        if len(found) > _LONGEST * len(self.nodes) or counts.max(initial=0) >= COPIES:
+        if len(found) > _LONGEST * len(self.nodes) or counts.max(initial=0) > COPIES:
             return None
         computed = np.bincount(steps.operations[steps.swapped == 0], minlength=len(self.nodes))
         if np.any((computed > 1) & ~self.cost_graph.recomputable):
