@@ -30,7 +30,7 @@ def _cache_directory(sources: Path) -> Path:
     """Where compiled code is kept between processes: compiling takes half a minute.
 
     numba looks at one source file at a time, but a function contains those that it calls, which are
-    in the same folder. So each state of all the sources in it has a directory.
+    in the same folder, or in this file. So each state of all of these sources has a directory.
     """
     digest = hashlib.sha256(Path(__file__).read_bytes())
     for path in sorted(sources.glob("*.py")):

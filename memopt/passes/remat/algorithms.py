@@ -262,8 +262,8 @@ ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
 def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
     """The cheapest plan within the limit, or the lowest one there is.
 
-    What is lowest does not depend on the limit: given as the limit, it is kept. Where that is not
-    to be found, it is the lowest of what was tried for the limit.
+    What is lowest does not depend on the limit: given as the limit, it is kept, and so is what lies
+    above it. Where that is not to be found, it is the lowest of what was tried for the limit.
 
     Args:
         algorithm: One of `ALGORITHMS`, or "best": standard, path and segments, and the planner,
@@ -279,12 +279,14 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
     if nothing.keeps(limits.limit_bytes):
         return nothing
     plans = [nothing]
-    if limits.limit_bytes >= network.buffer_graph.held_bytes:
+    held_bytes = network.buffer_graph.held_bytes
+    if limits.limit_bytes >= held_bytes:
         plans = _make_plans(algorithm, network, limits, nothing)
         within = _cheapest_within(plans, limits)
         if within is not None:
             return within
-    if limits.find_lowest:
+    # Where nothing is held, what is out of reach has been tried just now.
+    if limits.find_lowest and max(limits.limit_bytes, held_bytes) > OUT_OF_REACH:
         least = replace(limits, limit_bytes=OUT_OF_REACH)
         plans = _make_plans(algorithm, network, least, nothing)
     lowest = min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))

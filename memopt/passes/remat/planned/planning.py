@@ -61,7 +61,7 @@ def rematerialize_planned(
     pack: Pack = lambda done: (done, 0),
     enough_weight: int = 0,
 ) -> Rematerialized:
-    """The cheapest sequence within a limit that the planner finds; the lowest one if none is.
+    """The cheapest sequence within a limit that the planner finds; the nearest to it if none is.
 
     The planner sees the network without what holds next to nothing (see `Reduction`). What it
     finds is put together and simulated as it is; if that is over the limit, it gets less room.
