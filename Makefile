@@ -11,7 +11,7 @@ VERSIONS := 2.18 2.20
 VERSION_PYTHON ?= $(firstword $(foreach version,3.11 3.12,$(shell command -v python$(version))) python3)
 VERSION_TESTS := $(wildcard tests/plugin) tests/runtime tests/models tests/test_budget.py \
 	tests/test_cli_budget.py tests/test_entry.py tests/test_io.py tests/graph/test_functiondef.py \
-	tests/graph/test_graphdef.py tests/costs/test_buffers.py tests/costs/test_estimator_parity.py \
+	tests/graph/test_graphdef.py tests/buffers/test_assignment.py tests/costs/test_estimator_parity.py \
 	tests/passes/test_pass_contract.py tests/passes/test_ordering_meaning.py \
 	tests/passes/test_recomputation_meaning.py tests/passes/test_rematerialization_meaning.py
 LARGE_MODELS := resnet50 or mobilenetv2 or densenet121 or vgg16

@@ -36,14 +36,14 @@ from support.native import optimize_native
 
 import memopt
 from memopt.costs.estimator import GrapplerCosts
-from memopt.costs.profiled_costs import ProfiledCosts
+from memopt.costs.profiled import ProfiledCosts
 from memopt.errors import BudgetError
 from memopt.fitting.times import estimate_overhead
 from memopt.graph.graphdef import from_graph_def
+from memopt.infeasible_budget import find_floor
 from memopt.item import GrapplerItem
 from memopt.models import MODELS
-from memopt.passes.remat.algorithms import ALGORITHMS, BEST, COMPRESSING
-from memopt.refusal import find_floor
+from memopt.rematerialization.algorithms import ALGORITHMS, BEST, COMPRESSING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -28,15 +28,15 @@ from rich.table import Table
 from support.total_order import chained
 
 import memopt
-from memopt.costs.buffer_graph import simulate
-from memopt.costs.buffers import buffer_graph_of
-from memopt.costs.properties import Properties
+from memopt.buffers.assignment import buffer_graph_of
+from memopt.buffers.buffer_graph import simulate
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.traversal import Numbering
 from memopt.models import MODELS, TINY
 from memopt.runtime.process import step_process
 from memopt.runtime.program import Program
 from memopt.runtime.step_graph import needed_nodes
+from memopt.shapes.properties import Properties
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from memopt.runtime.replay import AllocationEvent
     from memopt.runtime.trace import Trace
 
-TABLE = Path(memopt.__file__).parent / "costs" / "buffer_table.py"
+TABLE = Path(memopt.__file__).parent / "costs" / "kernel_table.py"
 _TESTED = "tested"
 _MARK = "mark"
 _INPUT = "operand_"
@@ -237,7 +237,7 @@ def _grouped(case: KernelCase, copies: Sequence[tf.Tensor]) -> dict[str, Any]:
 
 
 def make_tables(found: Iterable[KernelMemory]) -> dict[str, Any]:
-    """The tables of `memopt.costs.buffer_table`, by name."""
+    """The tables of `memopt.buffers.kernel_table`, by name."""
     aliases: dict[str, dict[int, int]] = {}
     reuses: dict[str, dict[int, tuple[int, ...]]] = {}
     unchanged: dict[str, int] = {}
@@ -336,11 +336,11 @@ def main() -> None:
 
 def compare(tables: dict[str, Any], ops: set[str]) -> list[str]:
     """Where memopt's tables differ, for these ops."""
-    from memopt.costs import buffer_table
+    from memopt.buffers import kernel_table
 
     differences = []
     for name, measured in tables.items():
-        known = getattr(buffer_table, name)
+        known = getattr(kernel_table, name)
         for op in sorted(ops):
             one, other = _entry(known, op), _entry(measured, op)
             if one != other:

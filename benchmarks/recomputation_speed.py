@@ -29,13 +29,13 @@ from rich.console import Console
 from rich.table import Table
 from support.native import normalize_native, optimize_native
 
-from memopt.costs.properties import Properties
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.rewriter import Rewriter
 from memopt.item import GrapplerItem
 from memopt.models import MODELS
 from memopt.optimizer import MemoryOptimizer
 from memopt.passes import Context, Recomputation
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

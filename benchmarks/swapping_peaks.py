@@ -48,8 +48,8 @@ from memopt.cluster import Device
 from memopt.item import GrapplerItem
 from memopt.models import MODELS
 from memopt.passes import Swapping
-from memopt.passes.swaps.timeline import DeviceTimeline
 from memopt.runtime.entry import verify
+from memopt.swapping.timeline import DeviceTimeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

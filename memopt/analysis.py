@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.cluster import VirtualCluster
 from memopt.costs.choice import GRAPPLER, choose_costs
-from memopt.costs.graph_memory import GraphMemory
-from memopt.costs.properties import Properties
-from memopt.costs.run_metadata import run_metadata
-from memopt.costs.summary import summarize
-from memopt.costs.virtual_scheduler import SchedulerOptions, VirtualScheduler
-from memopt.costs.wiring import Request, Transfer
 from memopt.errors import InvalidGraphError
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.verify import verify_graph, verify_references
 from memopt.io import as_item
+from memopt.shapes.properties import Properties
+from memopt.simulation.graph_memory import GraphMemory
+from memopt.simulation.run_metadata import run_metadata
+from memopt.simulation.summary import summarize
+from memopt.simulation.virtual_scheduler import SchedulerOptions, VirtualScheduler
+from memopt.simulation.wiring import Request, Transfer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from memopt.cluster import Device
     from memopt.costs.cost_model import CostModel
-    from memopt.costs.graph_memory import LiveTensor
-    from memopt.costs.simulation import Simulation
-    from memopt.costs.summary import DeviceCosts, Summary
     from memopt.graph.graph import FunctionLibrary, Graph, Node
     from memopt.io import GraphSource
+    from memopt.simulation.graph_memory import LiveTensor
+    from memopt.simulation.simulation import Simulation
+    from memopt.simulation.summary import DeviceCosts, Summary
 
 
 class LiveUse(NamedTuple):

@@ -10,14 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.costs.choice import GRAPPLER, choose_costs
-from memopt.costs.properties import Properties
-from memopt.costs.simulated_memory import SimulatedMemory
-from memopt.costs.virtual_scheduler import SchedulerOptions, VirtualScheduler
-from memopt.costs.wiring import Request
 from memopt.errors import BudgetError, OptionsError
 from memopt.graph.functiondef import ARGUMENT, RESULT, Library
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.verify import verify_graph, verify_references
+from memopt.infeasible_budget import refusal
 from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level
 from memopt.passes import (
     AddnScheduling,
@@ -33,19 +30,22 @@ from memopt.passes import (
     SerialLoops,
     Swapping,
 )
-from memopt.passes.ordering import step_of
-from memopt.passes.remat.body_limits import find_body_limits
-from memopt.passes.remat.scopes import parse_scopes
 from memopt.pipeline import Pipeline
-from memopt.refusal import refusal
+from memopt.rematerialization.rewriting.function_limits import find_body_limits
+from memopt.rematerialization.rewriting.scope_budgets import parse_scopes
 from memopt.result import OptimizationReport, OptimizationResult, RuntimeMemory
+from memopt.sequencing.step import Step
+from memopt.shapes.properties import Properties
+from memopt.simulation.simulated_memory import SimulatedMemory
+from memopt.simulation.virtual_scheduler import SchedulerOptions, VirtualScheduler
+from memopt.simulation.wiring import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from memopt.buffers.buffer_graph import MemoryTimeline
+    from memopt.buffers.kernel_rules import Runtime
     from memopt.cluster import VirtualCluster
-    from memopt.costs.buffer_graph import MemoryTimeline
-    from memopt.costs.buffer_rules import Runtime
     from memopt.costs.cost_model import CostModel
     from memopt.graph.graph import FunctionLibrary, Graph
     from memopt.item import GrapplerItem
@@ -227,7 +227,7 @@ class MemoryOptimizer:
         """The step's memory as TensorFlow's allocator has it, at a level that looks at it."""
         if not Level.parse(self.level).orders or not len(main.graph):
             return None
-        return step_of(main.graph, main.context).run_freely()
+        return Step.in_context(main.graph, main.context).run_freely()
 
     def _in_turn(self, parts: Sequence[_Part], budget_bytes: int) -> Iterator[_Part]:
         """The parts in the order in which they are rewritten, each knowing what it may use.

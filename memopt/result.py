@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
-    from memopt.costs.buffer_graph import MemoryTimeline
-    from memopt.costs.properties import Properties
-    from memopt.costs.simulated_memory import SimulatedMemory
+    from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.graph.rewriter import Declined, Edit
     from memopt.options import Level
+    from memopt.shapes.properties import Properties
+    from memopt.simulation.simulated_memory import SimulatedMemory
 
 
 @dataclass(frozen=True)

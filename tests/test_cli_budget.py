@@ -10,7 +10,7 @@ from support.commands import assert_one_line, run
 
 from memopt.io import read_graph, save
 from memopt.models import MODELS
-from memopt.passes.remat.algorithms import ALGORITHMS
+from memopt.rematerialization.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from pathlib import Path

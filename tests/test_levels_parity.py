@@ -17,12 +17,12 @@ from support.random_sums import addn_stages
 
 from memopt.analysis import analyze
 from memopt.cluster import VirtualCluster
-from memopt.costs.wiring import Request
 from memopt.item import GrapplerItem
 from memopt.models import MODELS, SESSION_MODELS
 from memopt.optimizer import MemoryOptimizer
 from memopt.options import Level, Options
 from memopt.pipeline import MAX_ITERATIONS
+from memopt.simulation.wiring import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable

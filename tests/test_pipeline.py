@@ -12,15 +12,15 @@ from support.native_simulation import CPU
 from support.small_steps import TableCosts, sized
 
 from memopt.cluster import VirtualCluster
-from memopt.costs.properties import Properties
-from memopt.costs.simulated_memory import SimulatedMemory
-from memopt.costs.virtual_scheduler import VirtualScheduler
-from memopt.costs.wiring import Request
 from memopt.errors import PassError
 from memopt.graph.rewriter import Touches
 from memopt.graph.text import format_graph, parse_graph
 from memopt.passes import Context, Pass
 from memopt.pipeline import MAX_ITERATIONS, Pipeline
+from memopt.shapes.properties import Properties
+from memopt.simulation.simulated_memory import SimulatedMemory
+from memopt.simulation.virtual_scheduler import VirtualScheduler
+from memopt.simulation.wiring import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

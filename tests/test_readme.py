@@ -27,7 +27,7 @@ def test_the_pass_of_the_guide_is_a_pass() -> None:
     names: dict[str, object] = {}
     prologue = (
         "from dataclasses import dataclass\nfrom typing import ClassVar\n"
-        "from memopt.costs.properties import Properties\n"
+        "from memopt.shapes.properties import Properties\n"
         "from memopt.graph.rewriter import Rewriter, Touches\n"
         "from memopt.passes import Context, Pass\n"
     )

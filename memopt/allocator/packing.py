@@ -22,15 +22,15 @@ from memopt.allocator.training import (
     end_step,
     run_step,
 )
-from memopt.compiled import IS_COMPILED, compiled, compiled_apart, next_random
-from memopt.costs.buffer_graph import simulate
+from memopt.buffers.buffer_graph import simulate
+from memopt.jit import IS_COMPILED, compiled, compiled_apart, next_random
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from memopt.allocator.best_fit import IntArray, Memory
     from memopt.allocator.training import AllocatorLimit, StepArrays
-    from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline
+    from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline
 
 _STAGES = (FEW_STEPS, 64, MOST_STEPS) if IS_COMPILED else (FEW_STEPS, MOST_STEPS)
 """Steps that are followed at each trial: what runs out of memory in the first ones is soon told."""

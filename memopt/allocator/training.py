@@ -17,14 +17,14 @@ from memopt.allocator.best_fit import (
     new_memory,
     release,
 )
-from memopt.compiled import IS_COMPILED, compiled, compiled_apart
-from memopt.costs.buffer_graph import SCRATCH
+from memopt.buffers.buffer_graph import SCRATCH
+from memopt.jit import IS_COMPILED, compiled, compiled_apart
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
     from memopt.allocator.best_fit import IntArray, Memory
-    from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline
+    from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline
 
 _HANDLE_BYTES = 200
 """What TensorFlow keeps for each variable beside its value."""

@@ -9,7 +9,7 @@ import click
 
 from memopt.cli.options import COSTS, DEVICES, listed
 from memopt.console import start_tensorflow, terminal, working
-from memopt.costs.ready_nodes import MANAGERS
+from memopt.simulation.ready_nodes import MANAGERS
 
 if TYPE_CHECKING:
     from memopt.cluster import VirtualCluster
@@ -40,9 +40,9 @@ def analyze(
 ) -> None:
     """Simulate one step of GRAPH and print where the memory of each device goes."""
     from memopt.analysis import analyze as analyze_graph
-    from memopt.costs.virtual_scheduler import SchedulerOptions
     from memopt.io import write_bytes
     from memopt.report import memory
+    from memopt.simulation.virtual_scheduler import SchedulerOptions
 
     start_tensorflow()
     machine = listed(devices)

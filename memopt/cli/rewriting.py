@@ -11,7 +11,7 @@ from memopt.cli.printing import print_json, print_report, print_verification
 from memopt.console import start_tensorflow, terminal, working
 from memopt.errors import MemoptError
 from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level
-from memopt.passes.remat.algorithms import ALGORITHMS, BEST
+from memopt.rematerialization.algorithms import ALGORITHMS, BEST
 from memopt.sequencing.orders import SEQUENCERS
 
 if TYPE_CHECKING:

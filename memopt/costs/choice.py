@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.costs.estimator import GrapplerCosts
-from memopt.costs.fixed_costs import FixedCosts
-from memopt.costs.native_costs import NativeCosts
-from memopt.costs.profiled_costs import ProfiledCosts
+from memopt.costs.fixed import FixedCosts
+from memopt.costs.native import NativeCosts
+from memopt.costs.profiled import ProfiledCosts
 
 if TYPE_CHECKING:
     from memopt.costs.cost_model import CostModel

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from memopt.cluster import Device
-    from memopt.costs.properties import Properties
     from memopt.graph.graph import Node
+    from memopt.shapes.properties import Properties
 
 
 class Cost(NamedTuple):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from memopt.graph import op_types
 
 if TYPE_CHECKING:
-    from memopt.costs.properties import Properties
     from memopt.graph.graph import FunctionLibrary, Node
+    from memopt.shapes.properties import Properties
 
 _ONE = 1
 _DIVISION = 4

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 from memopt.allocator.training import AllocatorLimit, has_room, least_limit_bytes
 from memopt.costs.choice import choose_costs
-from memopt.costs.properties import Properties
 from memopt.errors import BudgetError, InvalidGraphError
 from memopt.fitting.dimensions import with_size
 from memopt.fitting.times import estimate_overhead
 from memopt.graph.graphdef import from_graph_def
 from memopt.optimizer import MemoryOptimizer
 from memopt.options import Level
-from memopt.passes.remat.algorithms import PLANNER, SEGMENTS
 from memopt.passes.rematerialization import Rematerialization
+from memopt.rematerialization.algorithms import PLANNER, SEGMENTS
 from memopt.sequencing.step import Step
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from memopt.costs.buffer_graph import MemoryTimeline
+    from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.costs.cost_model import CostModel
     from memopt.fitting.dimensions import Dimension
     from memopt.item import GrapplerItem

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from memopt.cluster import Device
 from memopt.graph.functiondef import Library
 from memopt.graph.graphdef import from_graph_def
-from memopt.passes.remat.applying import find_original
+from memopt.rematerialization.rewriting.apply import find_original
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from memopt.costs.cost_model import CostModel
-    from memopt.costs.properties import Properties
     from memopt.graph.graph import Graph, Node
     from memopt.item import GrapplerItem
     from memopt.result import OptimizationResult, RuntimeMemory
+    from memopt.shapes.properties import Properties
 
 _ANY_CPU = Device.parse("CPU:0=CPU")
 """What times are estimated for where a plan is made."""

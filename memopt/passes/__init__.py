@@ -1,7 +1,8 @@
 """The passes, in the order in which the optimizer runs them."""
 
+from memopt.context import Context
 from memopt.passes.addn_scheduling import AddnScheduling
-from memopt.passes.base import Context, Pass
+from memopt.passes.base import Pass
 from memopt.passes.bypass_barriers import BypassBarriers
 from memopt.passes.fold_shapes import FoldShapes
 from memopt.passes.ordering import Ordering

@@ -8,16 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from memopt.costs.placer import VirtualPlacer
-from memopt.errors import OptionsError
-from memopt.graph import op_types
-from memopt.graph.functiondef import ARGUMENT, RESULT
-from memopt.graph.kernels import TypedOp, has_kernels
-from memopt.graph.paths import find_earlier
-from memopt.graph.rewriter import Touches
-from memopt.graph.traversal import Numbering
-from memopt.passes.base import Context, Pass
-from memopt.passes.sums.accumulators import (
+from memopt.accumulation.accumulators import (
     FaninOrder,
     Start,
     accumulate,
@@ -25,21 +16,31 @@ from memopt.passes.sums.accumulators import (
     add_running_sums,
     variable_names,
 )
-from memopt.passes.sums.addition_order import find_addition_order
-from memopt.passes.sums.early_reads import find_missed_update
-from memopt.passes.sums.running import (
+from memopt.accumulation.addition_order import find_addition_order
+from memopt.accumulation.early_reads import find_missed_update
+from memopt.accumulation.running_sums import (
     find_fixed_use,
     find_taken_name,
     find_terms,
     is_divisible,
 )
+from memopt.errors import OptionsError
+from memopt.graph import op_types
+from memopt.graph.functiondef import ARGUMENT, RESULT
+from memopt.graph.kernels import TypedOp, has_kernels
+from memopt.graph.paths import find_earlier
+from memopt.graph.rewriter import Touches
+from memopt.graph.traversal import Numbering
+from memopt.passes.base import Pass
+from memopt.simulation.placer import VirtualPlacer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from memopt.costs.simulated_memory import SimulatedMemory
+    from memopt.context import Context
     from memopt.graph.graph import Graph, Node, Tensor
     from memopt.graph.rewriter import Declined, Edit, Rewriter
+    from memopt.simulation.simulated_memory import SimulatedMemory
 
 ENDS_ITERATIONS = "its temporary variable exists already, at which Grappler ends its iterations"
 

@@ -13,40 +13,10 @@ from memopt.errors import OptionsError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memopt.costs.buffer_rules import Runtime
-    from memopt.costs.cost_model import CostModel
-    from memopt.costs.properties import Properties
-    from memopt.costs.simulated_memory import SimulatedMemory
+    from memopt.context import Context
     from memopt.graph.rewriter import Declined, Edit, Rewriter, Touches
 
 _SPEC = re.compile(r"(?P<name>[a-z][a-z0-9-]*)(?:\{(?P<options>[^}]*)\})?")
-
-
-@dataclass(frozen=True)
-class Context:
-    """What a pass may know beside the graph. Frozen, and the same for every pass of a run.
-
-    Attributes:
-        fed: Names of the nodes whose output the caller gives: their own computation does not run.
-        fetched: Names of the nodes that the caller asks for.
-        kept: Names of further nodes that must stay as they are called.
-        properties: Shapes and types of the graph's tensors; unknown where nothing was inferred.
-        simulated: The step's timeline and memory on the devices that it runs on; `None` where no
-            devices are known or nothing is fetched.
-        budget_bytes: What may be in use at any moment while the graph runs, everything included,
-            also what callers of a function hold; 0 for as little as possible.
-        runtime: What kernels run on; this machine, without oneDNN, if not given.
-        costs: How long operations take; by the analytical model if not given.
-    """
-
-    properties: Properties
-    fed: frozenset[str] = frozenset()
-    fetched: frozenset[str] = frozenset()
-    kept: frozenset[str] = frozenset()
-    simulated: SimulatedMemory | None = None
-    budget_bytes: int = 0
-    runtime: Runtime | None = None
-    costs: CostModel | None = None
 
 
 @dataclass(frozen=True)

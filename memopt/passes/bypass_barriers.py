@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from memopt.control_dependencies.replacement import find_orders
 from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT, RESULT
 from memopt.graph.paths import find_earlier
+from memopt.graph.removal import Removal
 from memopt.graph.rewriter import Touches
 from memopt.graph.traversal import Numbering
-from memopt.passes.barriers.orders import find_orders
-from memopt.passes.base import Context, Pass
-from memopt.passes.removal import Removal
+from memopt.passes.base import Pass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from memopt.context import Context
     from memopt.graph.graph import Graph, Node, Tensor
     from memopt.graph.rewriter import Rewriter
 
@@ -222,7 +223,7 @@ class _Bypass:
     def __init__(self, rewriter: Rewriter, numbering: Numbering, context: Context) -> None:
         self._rewriter = rewriter
         self._numbering = numbering
-        self._removal = Removal(rewriter.graph, context)
+        self._removal = Removal(rewriter.graph, fetched=context.fetched, named=context.named)
         fetched = filter(None, map(rewriter.graph.find, sorted(context.fetched)))
         self._needed = _sources(fetched, controls=True)
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from memopt.costs.tensor_properties import tensor_properties
+from memopt.accumulation.addition_order import find_disturbed_sum
 from memopt.graph import op_types
+from memopt.graph.removal import Removal
 from memopt.graph.rewriter import Touches
 from memopt.graph.traversal import Numbering
-from memopt.passes.base import Context, Pass
-from memopt.passes.removal import Removal
-from memopt.passes.shapes.certainty import CertainShapes
-from memopt.passes.sums.addition_order import find_disturbed_sum
+from memopt.passes.base import Pass
+from memopt.shapes.certainty import CertainShapes
+from memopt.shapes.tensor_properties import tensor_properties
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from memopt.costs.shape_values import Array
+    from memopt.context import Context
     from memopt.graph.graph import Node, Tensor
     from memopt.graph.rewriter import Rewriter
+    from memopt.shapes.integer_evaluation import Array
 
 SHAPE_OPS = frozenset({"Rank", "Shape", "ShapeN", "Size"})
 
@@ -101,19 +102,19 @@ class _Fold:
 
     def __init__(self, rewriter: Rewriter, context: Context) -> None:
         # Here, since numpy is not light.
-        from memopt.costs import shape_values
+        from memopt.shapes import integer_evaluation
 
         self.numbering = Numbering.of(rewriter.graph)
         self._rewriter = rewriter
         self._context = context
-        self._arithmetic = shape_values
-        self._certain = CertainShapes(rewriter.graph, context)
+        self._arithmetic = integer_evaluation
+        self._certain = CertainShapes(rewriter.graph, context.properties, context.fed)
         self._has_sums = any(node.op in _SUMS for node in rewriter.graph)
         self._known: dict[Tensor, Array] = {}
         self._controls: dict[Node, tuple[Node, ...]] = {}
         """For each constant that was made, by node, what it waits for."""
         self._read: dict[Node, None] = {}
-        self._wanted = _find_arithmetic(self.numbering, shape_values.EVALUATORS)
+        self._wanted = _find_arithmetic(self.numbering, integer_evaluation.EVALUATORS)
 
     def shapes(self, node: Node) -> None:
         """Fold an operation that asks for shapes, or say why not."""
@@ -140,7 +141,11 @@ class _Fold:
 
     def remove_useless(self) -> None:
         """Take out what was only read by what is folded."""
-        removal = Removal(self._rewriter.graph, self._context)
+        removal = Removal(
+            self._rewriter.graph,
+            fetched=self._context.fetched,
+            named=self._context.named,
+        )
         useless = [node for node in self._read if removal.can_remove(node)]
         if not useless:
             return

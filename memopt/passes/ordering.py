@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from memopt.costs.buffer_graph import simulate
+from memopt.buffers.buffer_graph import simulate
 from memopt.errors import OptionsError
 from memopt.graph.rewriter import Touches
-from memopt.passes.base import Context, Pass
+from memopt.passes.base import Pass
 from memopt.sequencing.enforcement import enforce
 from memopt.sequencing.orders import BEST, SEQUENCERS
 from memopt.sequencing.step import Step
@@ -17,7 +17,8 @@ from memopt.sequencing.step import Step
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline
+    from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline
+    from memopt.context import Context
     from memopt.graph.graph import Graph
     from memopt.graph.rewriter import Rewriter
     from memopt.sequencing.enforcement import Chain
@@ -77,7 +78,7 @@ class Ordering(Pass):
         """The sequence that would be enforced, as it is simulated; `None` for an empty graph."""
         if not len(graph):
             return None
-        step = step_of(graph, context)
+        step = Step.in_context(graph, context)
         return simulate(step.buffer_graph, step.sequence(self.sequencer))
 
     def _reason(self, order: MemoryTimeline, chain: Chain) -> str:
@@ -103,15 +104,3 @@ def add_edges(
         with rewriter.edit(reason(chain)):
             for before, after in chain.edges:
                 rewriter.add_control_input(nodes[after], nodes[before])
-
-
-def step_of(graph: Graph, context: Context) -> Step:
-    """The step of a graph that is not empty, as a pass has it."""
-    return Step.of(
-        graph,
-        context.properties,
-        fed=context.fed,
-        fetched=context.fetched,
-        kept=context.kept,
-        runtime=context.runtime,
-    )

@@ -12,17 +12,17 @@ from memopt.costs.op_cost import is_cheap
 from memopt.errors import OptionsError
 from memopt.graph import op_types
 from memopt.graph.backward import find_backward_nodes
+from memopt.graph.copy_names import COPY_PREFIX, TRIGGER_PREFIX
+from memopt.graph.reference_reads import ReferenceReads
 from memopt.graph.rewriter import Touches
 from memopt.graph.traversal import Numbering
-from memopt.passes.base import Context, Pass
-from memopt.passes.reference_reads import ReferenceReads
+from memopt.passes.base import Pass
 
 if TYPE_CHECKING:
+    from memopt.context import Context
     from memopt.graph.graph import FunctionLibrary, Graph, Node, Tensor
     from memopt.graph.rewriter import Rewriter
 
-COPY_PREFIX = "Recomputed/"
-TRIGGER_PREFIX = "RecomputeTrigger/"
 HINT_ATTRIBUTE = "_recompute_hint"
 
 CHEAP_OPS = frozenset(

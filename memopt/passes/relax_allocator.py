@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memopt.graph.rewriter import Touches
-from memopt.passes.base import Context, Pass
+from memopt.passes.base import Pass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from memopt.context import Context
     from memopt.graph.graph import Graph, Node
     from memopt.graph.rewriter import Rewriter
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memopt.errors import OptionsError
 from memopt.graph.rewriter import Touches
-from memopt.passes.base import Context, Pass
+from memopt.passes.base import Pass
 from memopt.passes.ordering import Ordering, add_edges
-from memopt.passes.remat.algorithms import (
+from memopt.rematerialization.algorithms import (
     ALGORITHMS,
     BEST,
     COMPRESSING,
@@ -22,21 +22,28 @@ from memopt.passes.remat.algorithms import (
     SQRT,
     Limits,
 )
-from memopt.passes.remat.hints import RECOMPUTE, SWAP, Hints
-from memopt.passes.remat.keeping import Keeping, printed_bytes
-from memopt.passes.remat.remaining import find_remaining
-from memopt.passes.remat.scopes import parse_scopes
-from memopt.passes.remat.storing.compression import NO_TILE, Compressor, Tile
-from memopt.passes.remat.storing.offloading import Offloader
+from memopt.rematerialization.rewriting.hints import RECOMPUTE, SWAP, Hints
+from memopt.rematerialization.rewriting.live_at_peak import find_remaining
+from memopt.rematerialization.rewriting.memory_limit import (
+    MemoryLimiter,
+    Settings,
+    printed_bytes,
+)
+from memopt.rematerialization.rewriting.scope_budgets import parse_scopes
+from memopt.rematerialization.storage.compression import NO_TILE, Compressor, Tile
+from memopt.rematerialization.storage.offloading import Offloader
 from memopt.sequencing.enforcement import enforce
 from memopt.sequencing.orders import SEQUENCERS
 
 if TYPE_CHECKING:
     from memopt.allocator.training import AllocatorLimit
-    from memopt.costs.buffer_graph import MemoryTimeline
+    from memopt.buffers.buffer_graph import MemoryTimeline
+    from memopt.context import Context
     from memopt.graph.rewriter import Rewriter
-    from memopt.passes.remat.network import Network
+    from memopt.rematerialization.network import Network
     from memopt.sequencing.enforcement import Chain
+
+_MEBIBYTE = 1 << 20
 
 _LEAST = MappingProxyType(
     {
@@ -152,12 +159,12 @@ class Rematerialization(Pass):
         if order is None or not order.sequence:
             return
         hints = Hints(self.keep, self.recompute, self.swap)
-        keeping = Keeping(self, rewriter, context, hints)
-        network = keeping.network(keeping.padded(order.buffer_graph), order.sequence)
-        limits = keeping.limits(network)
+        limiter = MemoryLimiter(rewriter, context, hints, self._settings(context))
+        network = limiter.network(limiter.padded(order.buffer_graph), order.sequence)
+        limits = limiter.limits(network)
         _decline_hints(rewriter, network, limits, hints, self.offload)
         edits_before = len(rewriter.edits)
-        final = keeping.keep_all(network, limits, parse_scopes(self.scopes))
+        final = limiter.keep_all(network, limits, parse_scopes(self.scopes))
         is_changed = len(rewriter.edits) > edits_before
         _enforce(rewriter, final, context)
         if final.peak_bytes > limits.limit_bytes:
@@ -170,6 +177,17 @@ class Rematerialization(Pass):
             return
         for node, size_bytes, why in find_remaining(final, network, hints, limits.limit_bytes):
             rewriter.decline(node, f"{printed_bytes(size_bytes)} in use at the peak: {why}")
+
+    def _settings(self, context: Context) -> Settings:
+        limits = Limits(
+            self.memory_limit or context.budget_bytes,
+            smallest_bytes=self.small_node_limit * _MEBIBYTE,
+            largest_block=self.largest_block,
+            find_lowest=self.find_lowest,
+            allocator=self.allocator(),
+            enough_overhead=self.enough_overhead,
+        )
+        return Settings(self.algorithm, limits, self.compressor(), self.offloader())
 
     def compressor(self) -> Compressor | None:
         """What keeps results in smaller forms, if that is asked for."""

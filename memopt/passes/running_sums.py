@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from memopt.accumulation.accumulators import add_running_sums
+from memopt.accumulation.early_reads import find_missed_update
+from memopt.accumulation.running_sums import find_fixed_use, find_terms, is_divisible
 from memopt.errors import OptionsError
 from memopt.graph.rewriter import Touches
 from memopt.graph.traversal import Numbering
-from memopt.passes.base import Context, Pass
-from memopt.passes.sums.accumulators import add_running_sums
-from memopt.passes.sums.early_reads import find_missed_update
-from memopt.passes.sums.running import find_fixed_use, find_terms, is_divisible
+from memopt.passes.base import Pass
 
 if TYPE_CHECKING:
+    from memopt.context import Context
     from memopt.graph.graph import Graph, Node, Tensor
     from memopt.graph.rewriter import Rewriter
 

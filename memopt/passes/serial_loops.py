@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 from memopt.graph import op_types
 from memopt.graph.functiondef import Library
 from memopt.graph.rewriter import Touches
-from memopt.passes.base import Context, Pass
+from memopt.passes.base import Pass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from memopt.context import Context
     from memopt.graph.graph import Graph, Node
     from memopt.graph.rewriter import Rewriter
 

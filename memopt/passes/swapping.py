@@ -8,22 +8,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from memopt.costs.earliest_times import earliest_ends_ns
 from memopt.errors import OptionsError
 from memopt.graph import op_types
 from memopt.graph.rewriter import Touches
-from memopt.passes.base import Context, Pass
-from memopt.passes.swaps import ops as swap_ops
-from memopt.passes.swaps.candidates import SHARES_REFERENCE, choose, shares_reference
-from memopt.passes.swaps.history import PREFIXES, SwapHistory, decline_input, decline_reader
-from memopt.passes.swaps.ops import COLOCATION, HOST_TYPE, Swapped, Swapper, colocate
-from memopt.passes.swaps.sharing import SharedSwaps
-from memopt.passes.swaps.triggers import TriggerSearch
+from memopt.passes.base import Pass
+from memopt.simulation.earliest_times import earliest_ends_ns
+from memopt.swapping import ops as swap_ops
+from memopt.swapping.candidates import SHARES_REFERENCE, choose, shares_reference
+from memopt.swapping.history import PREFIXES, SwapHistory, decline_input, decline_reader
+from memopt.swapping.improved import SharedSwaps
+from memopt.swapping.ops import COLOCATION, HOST_TYPE, Swapped, Swapper, colocate
+from memopt.swapping.triggers import TriggerSearch
 
 if TYPE_CHECKING:
-    from memopt.costs.simulated_memory import SimulatedMemory
+    from memopt.context import Context
     from memopt.graph.graph import Graph, Node, Tensor
     from memopt.graph.rewriter import Rewriter
+    from memopt.simulation.simulated_memory import SimulatedMemory
 
 HINT_ATTRIBUTE = "_swap_to_host"
 BYTES_PER_NS = 16

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memopt.compiled import compiled, compiled_apart
+from memopt.jit import compiled, compiled_apart
 from memopt.planning.sequence_state import base_bytes, takes
 
 if TYPE_CHECKING:

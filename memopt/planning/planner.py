@@ -13,14 +13,14 @@ from memopt.errors import BudgetError
 from memopt.planning.annealing import anneal, new_best, record, tidy
 from memopt.planning.bounds import Bounds
 from memopt.planning.checker import judge
-from memopt.planning.effort import ROUNDS, Effort
 from memopt.planning.exact import check_installed
-from memopt.planning.exact.apart import Call, refine_apart
+from memopt.planning.exact.solver_process import Call, refine_apart
 from memopt.planning.frontiers import Frontiers
+from memopt.planning.initial_plans import Starts, Steps, unchanged
 from memopt.planning.plan import Plan
 from memopt.planning.problem import COPIES, problem_of
+from memopt.planning.search_effort import ROUNDS, Effort
 from memopt.planning.sequence_state import OVERSHOOT, fill, new_state
-from memopt.planning.starts import Starts, Steps, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

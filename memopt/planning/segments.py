@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memopt.planning.greedy import Walk
 from memopt.planning.problem import output_bytes
-from memopt.planning.walk import Walk
 
 if TYPE_CHECKING:
     from memopt.planning.problem import IntArray, Problem

@@ -10,9 +10,9 @@ import numpy as np
 
 from memopt.errors import BudgetError
 from memopt.planning.checker import judge
-from memopt.planning.effort import Effort
+from memopt.planning.initial_plans import Steps
 from memopt.planning.planner import Planner
-from memopt.planning.starts import Steps
+from memopt.planning.search_effort import Effort
 
 if TYPE_CHECKING:
     from memopt.planning.cost_graph import CostGraph

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from ctypes import c_char_p, c_int, c_size_t, c_void_p
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memopt.costs.grappler_inference import read_properties
-from memopt.costs.properties import Properties
 from memopt.errors import InvalidGraphError
 from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT, RESULT
 from memopt.item import GrapplerItem
 from memopt.plugin.structures import OK, Buffer, api
+from memopt.shapes.grappler_inference import read_properties
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from memopt.optimizer import MemoryOptimizer
 from memopt.options import Budget, Level, Options
 from memopt.passes import Rematerialization
 from memopt.passes.recomputation import AUTO_SCOPE
-from memopt.passes.remat.algorithms import BEST
+from memopt.rematerialization.algorithms import BEST
 
 if TYPE_CHECKING:
     from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from memopt.buffers.kernel_rules import Runtime
 from memopt.cluster import VirtualCluster
-from memopt.costs.buffer_rules import Runtime
 from memopt.errors import BudgetError, InvalidGraphError
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.verify import verify_graph, verify_references
@@ -19,10 +19,10 @@ from memopt.sequencing.frames import verify_loops
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
-    from memopt.costs.properties import Properties
     from memopt.item import GrapplerItem
     from memopt.plugin.policy import Policy
     from memopt.result import OptimizationReport, OptimizationResult
+    from memopt.shapes.properties import Properties
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.passes.recomputation import COPY_PREFIX
+from memopt.graph.copy_names import COPY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from memopt.costs.buffer_graph import MemoryTimeline
+    from memopt.buffers.buffer_graph import MemoryTimeline
 
 LARGE_BYTES = 512 << 10
 """Only operations that make more than this, and who reads it, are drawn."""

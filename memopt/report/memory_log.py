@@ -8,12 +8,12 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from memopt.passes.remat.eligibility import can_run_twice
+from memopt.rematerialization.rewriting.eligibility import can_run_twice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memopt.costs.buffer_graph import MemoryTimeline
+    from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.graph.graph import FunctionLibrary
 
 HEADER = "position\tin use (bytes)\tpeak so far (bytes)\toperation\tlargest recomputable\tbytes"

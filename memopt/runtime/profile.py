@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.costs.estimator import GrapplerCosts
-from memopt.costs.fixed_costs import FixedCosts
-from memopt.costs.profiled_costs import ProfiledCosts
+from memopt.costs.fixed import FixedCosts
+from memopt.costs.profiled import ProfiledCosts
 from memopt.errors import OptionsError
 from memopt.io import write_bytes
 from memopt.runtime.entry import as_program

@@ -11,7 +11,7 @@ from memopt.sequencing.fusions import find_fused_pairs
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from memopt.costs.buffer_graph import BufferGraph
+    from memopt.buffers.buffer_graph import BufferGraph
     from memopt.graph.graph import Node
 
 _NO_ENDS = CONTROL_FLOW | frozenset(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memopt.sequencing.frames import CONTROL_FLOW
 
 if TYPE_CHECKING:
-    from memopt.costs.buffer_graph import BufferGraph
+    from memopt.buffers.buffer_graph import BufferGraph
     from memopt.sequencing.precedence import Precedence
 
 _AT_ONCE = CONTROL_FLOW | frozenset(

@@ -10,7 +10,7 @@ from memopt.graph.backward import find_backward_nodes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from memopt.costs.buffer_graph import BufferGraph
+    from memopt.buffers.buffer_graph import BufferGraph
     from memopt.graph.graph import Graph, Node
     from memopt.sequencing.precedence import Precedence
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from memopt.costs.buffer_graph import simulate
+from memopt.buffers.buffer_graph import simulate
 from memopt.errors import OptionsError
 from memopt.sequencing.depth_first import dfs_sequence, postorder_sequence
 from memopt.sequencing.late_updates import late_updates_sequence
@@ -14,7 +14,7 @@ from memopt.sequencing.list_order import list_sequence
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from memopt.costs.buffer_graph import BufferGraph
+    from memopt.buffers.buffer_graph import BufferGraph
     from memopt.graph.graph import Graph
     from memopt.sequencing.precedence import Precedence
 

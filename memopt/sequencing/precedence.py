@@ -12,7 +12,7 @@ from memopt.sequencing.state import find_state_order
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from memopt.costs.buffer_graph import BufferGraph
+    from memopt.buffers.buffer_graph import BufferGraph
     from memopt.graph.graph import Graph
 
 

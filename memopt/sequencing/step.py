@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from memopt.costs.buffer_graph import simulate
-from memopt.costs.buffers import buffer_graph_of
+from memopt.buffers.assignment import buffer_graph_of
+from memopt.buffers.buffer_graph import simulate
 from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT, RESULT
 from memopt.graph.traversal import Numbering
@@ -18,10 +18,11 @@ from memopt.sequencing.precedence import Precedence
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline
-    from memopt.costs.buffer_rules import Runtime
-    from memopt.costs.properties import Properties
+    from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline
+    from memopt.buffers.kernel_rules import Runtime
+    from memopt.context import Context
     from memopt.graph.graph import Graph
+    from memopt.shapes.properties import Properties
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,18 @@ class Step:
     buffer_graph: BufferGraph
     roots: frozenset[str]
     precedence: Precedence
+
+    @classmethod
+    def in_context(cls, graph: Graph, context: Context) -> Step:
+        """The step of a graph that is not empty, as a pass has it."""
+        return cls.of(
+            graph,
+            context.properties,
+            fed=context.fed,
+            fetched=context.fetched,
+            kept=context.kept,
+            runtime=context.runtime,
+        )
 
     @classmethod
     def of(

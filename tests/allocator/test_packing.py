@@ -12,7 +12,7 @@ from support.remat_networks import random_network
 
 from memopt.allocator.packing import pack
 from memopt.allocator.training import AllocatorLimit, least_limit_bytes
-from memopt.costs.buffer_graph import BufferGraph, MemoryTimeline, check_sequence, simulate
+from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline, check_sequence, simulate
 
 SCALE = 60_000
 """What random sizes are multiplied with, so that the allocator's regions are many."""
@@ -93,7 +93,7 @@ def test_without_a_compiler_the_allocator_does_the_same() -> None:
     program = (
         "from test_packing import timeline_of\n"
         "from memopt.allocator.training import find_shortage\n"
-        "from memopt.compiled import IS_COMPILED\n"
+        "from memopt.jit import IS_COMPILED\n"
         "timelines = [timeline_of(seed, 40) for seed in range(4)]\n"
         "limits = [[int(t.peak_bytes * s) for s in (0.5, 1, 1.1, 1.2, 1.4)] for t in timelines]\n"
         "found = [find_shortage(t, l) for t, ls in zip(timelines, limits) for l in ls]\n"

@@ -13,7 +13,7 @@ from memopt.allocator.training import (
     has_room,
     least_limit_bytes,
 )
-from memopt.costs.buffer_graph import MemoryTimeline, simulate
+from memopt.buffers.buffer_graph import MemoryTimeline, simulate
 from memopt.errors import OutOfMemoryError
 from memopt.item import GrapplerItem
 from memopt.models import MODELS

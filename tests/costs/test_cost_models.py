@@ -13,17 +13,18 @@ from support.native_simulation import simulate_native
 from tensorflow.core.protobuf import config_pb2
 
 from memopt.cluster import Device, VirtualCluster
-from memopt.costs import fixed_costs
+from memopt.costs import fixed
 from memopt.costs.cost_model import Cost
-from memopt.costs.fixed_costs import FixedCosts
-from memopt.costs.native_costs import NativeCosts
-from memopt.costs.placer import VirtualPlacer
-from memopt.costs.profiled_costs import ProfiledCosts
-from memopt.costs.properties import Properties
+from memopt.costs.fixed import FixedCosts
+from memopt.costs.native import NativeCosts
+from memopt.costs.profiled import ProfiledCosts
 from memopt.errors import FileError, InvalidGraphError, OptionsError
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.text import parse_graph
 from memopt.item import GrapplerItem
+from memopt.shapes.properties import Properties
+from memopt.simulation.cost_table import tabulate_costs
+from memopt.simulation.placer import VirtualPlacer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -460,7 +461,7 @@ def test_another_models_costs_become_a_table(graph: Graph) -> None:
     """Each node's where it is placed, so that a file can be edited and used in its place."""
     native = NativeCosts(GrapplerItem(graph_def_of(GRAPH)), Fallback())
     placed = parse_graph(GRAPH.replace("transpose_b=false}", "transpose_b=false} @/gpu:1"))
-    table = FixedCosts.of(placed, CLUSTER, native, no_properties())
+    table = tabulate_costs(placed, CLUSTER, native, no_properties())
     assert list(table.nodes) == [node.name for node in placed]
     for name, device in (("matmul", GPU1), ("matmul_t", GPU)):
         expected = native.cost(graph[name], device, no_properties()).execution_ns
@@ -507,7 +508,7 @@ def test_a_table_that_is_too_large_or_missing_is_not_read(
         FixedCosts.load(tmp_path, Fallback())
     path = tmp_path / "costs.json"
     path.write_text('{"ops": {"Relu": 3}}')
-    monkeypatch.setattr(fixed_costs, "SIZE_LIMIT_BYTES", 10)
+    monkeypatch.setattr(fixed, "SIZE_LIMIT_BYTES", 10)
     with pytest.raises(FileError, match=r"costs\.json: has 20 bytes; at most 10 are read"):
         FixedCosts.load(path, Fallback())
 

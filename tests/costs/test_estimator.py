@@ -9,10 +9,10 @@ import pytest
 from memopt.cluster import Device
 from memopt.costs.cost_model import Cost
 from memopt.costs.estimator import GrapplerCosts
-from memopt.costs.properties import Properties
-from memopt.costs.tensor_properties import Shape, TensorProperties, tensor_properties
 from memopt.graph.attributes import parse_attribute
 from memopt.graph.graph import Graph, Node
+from memopt.shapes.properties import Properties
+from memopt.shapes.tensor_properties import Shape, TensorProperties, tensor_properties
 
 DT_FLOAT, DT_INT32, DT_STRING, DT_BFLOAT16, DT_RESOURCE = 1, 3, 7, 14, 20
 DEVICE = Device("CPU:0", "CPU", frequency_mhz=1000, num_cores=10, bandwidth_kb_per_s=10_000_000)

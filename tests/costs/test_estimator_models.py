@@ -9,9 +9,9 @@ import pytest
 from support.native_simulation import cpu, gpu, simulate_native
 
 from memopt.costs.estimator import GrapplerCosts
-from memopt.costs.properties import Properties
-from memopt.costs.tensor_properties import tensor_properties
 from memopt.graph.graphdef import from_graph_def
+from memopt.shapes.properties import Properties
+from memopt.shapes.tensor_properties import tensor_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from support.native_simulation import NativeNode
 
     from memopt.cluster import Device
-    from memopt.costs.tensor_properties import TensorProperties
     from memopt.item import GrapplerItem
+    from memopt.shapes.tensor_properties import TensorProperties
 
 MODELS = ["convnet_v1", "mlp", "unet", "bert", "lstm"]
 

@@ -16,9 +16,9 @@ from tensorflow.python.framework import op_def_library
 
 from memopt.costs.estimator import GrapplerCosts
 from memopt.costs.estimator.registry import FORMULAS, FREE_OPS, MINIMUM_COST_OPS
-from memopt.costs.properties import Properties
-from memopt.costs.tensor_properties import tensor_properties
 from memopt.graph.graphdef import from_graph_def
+from memopt.shapes.properties import Properties
+from memopt.shapes.tensor_properties import tensor_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,11 +6,11 @@ import pytest
 from support.bad_inputs import graph_def_of
 
 from memopt.costs.op_cost import OPERATIONS_PER_ELEMENT, is_cheap, operations
-from memopt.costs.properties import Properties
 from memopt.graph import op_types
 from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
 from memopt.passes.recomputation import CHEAP_OPS
+from memopt.shapes.properties import Properties
 
 GRAPH = """
 x = Placeholder() {dtype=float, shape=[4,6]}

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import tensorflow as tf
 
-from memopt.costs.properties import Properties
 from memopt.errors import OptionsError
 from memopt.fitting.dimensions import Dimension, find_dimensions, with_size
 from memopt.item import GrapplerItem
 from memopt.models import MODELS, TINY
+from memopt.shapes.properties import Properties
 
 
 def item_of(*shapes: tuple[int | None, ...] | None) -> GrapplerItem:

@@ -15,8 +15,8 @@ from memopt.optimizer import MemoryOptimizer
 
 if TYPE_CHECKING:
     from memopt.cluster import Device
-    from memopt.costs.properties import Properties
     from memopt.graph.graph import Node
+    from memopt.shapes.properties import Properties
 
 
 class Dense:

@@ -12,13 +12,13 @@ from support.scheduling import context_of, item_of, schedule
 from support.text_cases import TextCase, read_cases
 
 from memopt.cluster import Device
-from memopt.costs.properties import Properties
 from memopt.errors import OptionsError
 from memopt.graph.graphdef import to_graph_def
 from memopt.graph.rewriter import Rewriter
 from memopt.graph.text import format_graph, parse_graph
 from memopt.item import GrapplerItem
 from memopt.passes import AddnScheduling, Context
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from support.scheduling import Scheduled

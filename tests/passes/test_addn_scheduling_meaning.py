@@ -14,14 +14,14 @@ from support.random_sums import SINK, random_sums_graph
 from support.scheduling import item_of, run_sums, schedule, schedule_body
 from support.state import without_grappler
 
+from memopt.accumulation.accumulators import add_running_sums
+from memopt.accumulation.addition_order import find_addition_order
 from memopt.api import rewrite
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.rewriter import Rewriter
 from memopt.graph.traversal import Numbering
 from memopt.item import GrapplerItem
 from memopt.passes.addn_scheduling import AddnScheduling
-from memopt.passes.sums.accumulators import add_running_sums
-from memopt.passes.sums.addition_order import find_addition_order
 from memopt.runtime.entry import verify
 from memopt.runtime.program import Program
 

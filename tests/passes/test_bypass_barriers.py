@@ -11,15 +11,15 @@ from support.barriers import SINK, barrier_graph
 from support.one_pass import run_case, run_pass
 from support.text_cases import read_cases
 
-from memopt.costs.properties import Properties
+from memopt.context import Context
 from memopt.graph.functiondef import Library
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.rewriter import Rewriter
 from memopt.graph.text import parse_graph
 from memopt.graph.verify import verify_graph
 from memopt.item import GrapplerItem
-from memopt.passes.base import Context
 from memopt.passes.bypass_barriers import BypassBarriers
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

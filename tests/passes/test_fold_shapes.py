@@ -11,16 +11,16 @@ import pytest
 from support.one_pass import run_case, run_pass
 from support.text_cases import read_cases
 
-from memopt.costs.properties import Properties
-from memopt.costs.shape_values import as_array, evaluate, fits
+from memopt.context import Context
 from memopt.graph.functiondef import Library
 from memopt.graph.graph import Graph
 from memopt.graph.graphdef import to_graph_def
 from memopt.graph.rewriter import Rewriter
 from memopt.graph.text import format_graph, parse_graph
 from memopt.item import GrapplerItem
-from memopt.passes.base import Context
 from memopt.passes.fold_shapes import SHAPE_OPS, FoldShapes
+from memopt.shapes.integer_evaluation import as_array, evaluate, fits
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

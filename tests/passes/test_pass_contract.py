@@ -15,10 +15,6 @@ from support.random_sums import addn_stages, random_sums_graph
 
 from memopt.cluster import Device, VirtualCluster
 from memopt.costs.estimator import GrapplerCosts
-from memopt.costs.properties import Properties
-from memopt.costs.simulated_memory import SimulatedMemory
-from memopt.costs.virtual_scheduler import VirtualScheduler
-from memopt.costs.wiring import Request
 from memopt.graph.functiondef import Library
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.rewriter import Rewriter, Touches
@@ -26,6 +22,10 @@ from memopt.graph.verify import verify_graph, verify_references
 from memopt.item import GrapplerItem
 from memopt.models import MODELS, SESSION_MODELS
 from memopt.passes import PASSES, Context, Pass
+from memopt.shapes.properties import Properties
+from memopt.simulation.simulated_memory import SimulatedMemory
+from memopt.simulation.virtual_scheduler import VirtualScheduler
+from memopt.simulation.wiring import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

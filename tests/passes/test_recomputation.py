@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from support.text_cases import TextCase, read_cases
 
-from memopt.costs.properties import Properties
 from memopt.errors import OptionsError
 from memopt.graph.graphdef import to_graph_def
 from memopt.graph.rewriter import Rewriter
@@ -15,6 +14,7 @@ from memopt.graph.text import format_graph, parse_graph
 from memopt.graph.verify import verify_graph
 from memopt.item import GrapplerItem
 from memopt.passes import Context, Recomputation
+from memopt.shapes.properties import Properties
 
 CASES = read_cases(Path(__file__).parent / "cases" / "recomputation.txt")
 

@@ -16,7 +16,6 @@ from support.native import differences, normalize_native, optimize_native
 from support.random_graphs import random_training_graph
 from support.text_cases import read_cases
 
-from memopt.costs.properties import Properties
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.rewriter import Rewriter
 from memopt.graph.text import parse_graph
@@ -26,6 +25,7 @@ from memopt.models import MODELS, SESSION_MODELS
 from memopt.optimizer import MemoryOptimizer
 from memopt.passes import Context, Recomputation
 from memopt.passes.recomputation import Group, GroupRewrite
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

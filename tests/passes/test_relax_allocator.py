@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 from support.text_cases import TextCase, read_cases
 
-from memopt.costs.properties import Properties
+from memopt.context import Context
 from memopt.graph.rewriter import Rewriter, Touches
 from memopt.graph.text import format_graph, parse_graph
 from memopt.graph.verify import verify_graph
-from memopt.passes.base import Context
 from memopt.passes.relax_allocator import (
     NEVER_FORWARDING,
     RelaxAllocator,
     never_forwards,
     split_device,
 )
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from memopt.graph.graph import Graph

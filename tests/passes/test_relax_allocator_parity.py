@@ -10,15 +10,15 @@ import pytest
 from support.native import RELAX_ATTRIBUTE, differences, normalize_native, optimize_native
 from support.text_cases import TextCase, read_cases
 
-from memopt.costs.properties import Properties
+from memopt.context import Context
 from memopt.graph import op_types
 from memopt.graph.functiondef import Library
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.rewriter import Rewriter
 from memopt.graph.text import parse_graph
 from memopt.models import MODELS, SESSION_MODELS
-from memopt.passes.base import Context
 from memopt.passes.relax_allocator import ASSIGNMENTS, RelaxAllocator, never_forwards
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,9 @@ from support.steps import tiny_step
 
 from memopt.item import GrapplerItem
 from memopt.models import MODELS, SESSION_MODELS
-from memopt.passes.remat.storing.compression import Compressor, Tile
-from memopt.passes.remat.storing.offloading import Offloader
-from memopt.passes.remat.summary import CHANGES_RESULTS, describe
+from memopt.rematerialization.rewriting.summary import CHANGES_RESULTS, describe
+from memopt.rematerialization.storage.compression import Compressor, Tile
+from memopt.rematerialization.storage.offloading import Offloader
 from memopt.runtime.entry import verify
 from memopt.runtime.program import Program
 

@@ -12,14 +12,14 @@ from support.one_pass import run_case, run_pass
 from support.text_cases import read_cases
 
 import memopt
-from memopt.costs.properties import Properties
+from memopt.context import Context
 from memopt.errors import OptionsError
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.rewriter import Rewriter
 from memopt.item import GrapplerItem
-from memopt.passes.base import Context
 from memopt.passes.running_sums import RunningSums
 from memopt.runtime.entry import verify
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from support.text_cases import TextCase

@@ -10,12 +10,12 @@ from support.bad_inputs import graph_def_of
 import memopt
 from memopt.errors import BudgetError, OptionsError
 from memopt.item import GrapplerItem
-from memopt.passes.remat.scopes import ScopeBudget, parse_scopes
 from memopt.passes.rematerialization import Rematerialization
+from memopt.rematerialization.rewriting.scope_budgets import ScopeBudget, parse_scopes
 from memopt.runtime.entry import verify
 
 if TYPE_CHECKING:
-    from memopt.costs.buffer_graph import MemoryTimeline
+    from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.result import OptimizationResult
 
 SHEET = 64 * 64 * 4

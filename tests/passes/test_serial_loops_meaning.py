@@ -12,16 +12,16 @@ from support.one_pass import run_pass
 from support.ordering import order_step
 from support.steps import tiny_step
 
-from memopt.costs.properties import Properties
+from memopt.context import Context
 from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
-from memopt.passes.base import Context
 from memopt.passes.ordering import Ordering
 from memopt.passes.serial_loops import SerialLoops
 from memopt.runtime.entry import verify
 from memopt.runtime.process import step_process
 from memopt.runtime.program import Program
 from memopt.runtime.settings import Settings
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

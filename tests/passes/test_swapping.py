@@ -12,15 +12,15 @@ from support.swapping import Case, Swapped, prepare, uneven
 from support.text_cases import TextCase, read_cases
 
 from memopt.cluster import Device
-from memopt.costs.earliest_times import earliest_ends_ns
 from memopt.errors import OptionsError
 from memopt.graph.graphdef import to_graph_def
 from memopt.graph.rewriter import Checkpoint
 from memopt.graph.text import format_graph, parse_graph
 from memopt.graph.verify import verify_graph
 from memopt.passes import Context, Swapping
-from memopt.passes.swaps.history import SwapHistory
-from memopt.passes.swaps.ops import host_of
+from memopt.simulation.earliest_times import earliest_ends_ns
+from memopt.swapping.history import SwapHistory
+from memopt.swapping.ops import host_of
 
 if TYPE_CHECKING:
     from memopt.graph.rewriter import Rewriter

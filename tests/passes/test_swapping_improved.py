@@ -13,9 +13,9 @@ from support.swapping import GRAPHS, Case, chain, prepare, resblocks, swap_nativ
 from memopt.graph.text import format_graph
 from memopt.graph.verify import verify_graph
 from memopt.passes import Swapping
-from memopt.passes.swaps import sharing
-from memopt.passes.swaps.selection import Profile, Stretch, select
-from memopt.passes.swaps.timeline import DeviceTimeline
+from memopt.swapping import improved
+from memopt.swapping.selection import Profile, Stretch, select
+from memopt.swapping.timeline import DeviceTimeline
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -125,7 +125,7 @@ def test_several_iterations_help(monkeypatch: pytest.MonkeyPatch) -> None:
     graph_def = resblocks()
     devices = (gpu(0, part_of(graph_def, 0.6)), cpu())
     repeated = run(IMPROVED, graph_def, devices)
-    monkeypatch.setattr(sharing, "MOST_ITERATIONS", 1)
+    monkeypatch.setattr(improved, "MOST_ITERATIONS", 1)
     once = run(IMPROVED, graph_def, devices)
     assert repeated.peak_bytes < once.peak_bytes < once.before_bytes
     assert repeated.copies_out > once.copies_out

@@ -28,13 +28,13 @@ from support.swapping import (
 from support.text_cases import read_cases
 
 from memopt.cluster import Device
-from memopt.costs.earliest_times import earliest_ends_ns
 from memopt.graph.graphdef import to_graph_def
 from memopt.graph.text import parse_graph
 from memopt.passes import Swapping
 from memopt.passes.swapping import PairRewrite
-from memopt.passes.swaps.candidates import choose
-from memopt.passes.swaps.history import SwapHistory
+from memopt.simulation.earliest_times import earliest_ends_ns
+from memopt.swapping.candidates import choose
+from memopt.swapping.history import SwapHistory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -26,15 +26,15 @@ from memopt.errors import BudgetError, OptionsError
 from memopt.planning.bounds import Bounds
 from memopt.planning.checker import Judgement, judge
 from memopt.planning.cost_graph import CostGraph, Operation
-from memopt.planning.effort import Effort
-from memopt.planning.exact.lives import lives_of, reads_of
-from memopt.planning.exact.whole import find_limits, solve_whole
+from memopt.planning.exact.live_ranges import lives_of, reads_of
+from memopt.planning.exact.whole_problem import find_limits, solve_whole
 from memopt.planning.exact.windows import Windows
 from memopt.planning.planner import Planner, plan_graph
 from memopt.planning.problem import problem_of
+from memopt.planning.search_effort import Effort
 
 if TYPE_CHECKING:
-    from memopt.planning.exact.solving import Answer
+    from memopt.planning.exact.cp_sat import Answer
 
 
 def solve(graph: CostGraph, budget_bytes: int) -> Answer:

@@ -9,8 +9,8 @@ from support.layered_graphs import layered_graph
 
 from memopt.planning.annealing import Best, Schedule, anneal, new_best
 from memopt.planning.checker import judge
-from memopt.planning.effort import Effort
 from memopt.planning.problem import problem_of
+from memopt.planning.search_effort import Effort
 from memopt.planning.sequence_state import CHANGES, LONGEST_CHAIN, State, fill, new_state
 
 _OPERATIONS = 800

@@ -12,7 +12,7 @@ from support.layered_graphs import layered_graph
 
 import memopt
 from memopt.errors import MemoptError
-from memopt.planning.exact import apart
+from memopt.planning.exact import solver_process
 
 CASES = Path(__file__).parent / "exact_cases.py"
 
@@ -40,6 +40,6 @@ def test_tensorflow_may_be_loaded() -> None:
 
 
 def test_a_process_that_dies_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "__name__", "memopt.no_such_module")
+    monkeypatch.setattr(solver_process, "__name__", "memopt.no_such_module")
     with pytest.raises(MemoptError, match=r"ended early: .*No module named memopt\.no_such_module"):
         memopt.plan(layered_graph(20, seed=2), 0.7, exact=True)

@@ -13,12 +13,12 @@ import memopt
 from memopt.cluster import Device
 from memopt.costs.choice import choose_costs
 from memopt.costs.estimator import GrapplerCosts
-from memopt.costs.properties import Properties
 from memopt.errors import OptionsError
 from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
 from memopt.report.profiles import profile_table
 from memopt.runtime.profile import merge_profiles
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,14 +12,14 @@ from support.steps import tiny_step
 
 from memopt.cluster import Device
 from memopt.costs.cost_model import Cost
-from memopt.costs.profiled_costs import ProfiledCosts
-from memopt.costs.properties import Properties
+from memopt.costs.profiled import ProfiledCosts
 from memopt.errors import ExecutionError, OptionsError
 from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
 from memopt.models import SESSION_MODELS, TINY
 from memopt.runtime.profiling import profile
 from memopt.runtime.program import Program
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from memopt.graph.graph import Graph, Node

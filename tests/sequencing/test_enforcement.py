@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.small_buffers import Step, small_graph
 
-from memopt.costs.buffer_graph import BufferGraph
+from memopt.buffers.buffer_graph import BufferGraph
 from memopt.graph.text import parse_graph
 from memopt.graph.traversal import Numbering
 from memopt.sequencing.enforcement import enforce

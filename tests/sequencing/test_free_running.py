@@ -8,11 +8,11 @@ from support.small_buffers import small_graph
 from support.steps import tiny_step
 
 import memopt
-from memopt.costs.properties import Properties
 from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
 from memopt.sequencing.free_running import free_running_sequence
 from memopt.sequencing.step import Step
+from memopt.shapes.properties import Properties
 
 
 def order_of(rows: list[Row]) -> list[str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from memopt.costs.properties import Properties
 from memopt.errors import InvalidGraphError
 from memopt.graph.text import parse_graph
 from memopt.sequencing.frames import find_loop_entries, verify_loops
 from memopt.sequencing.orders import SEQUENCERS
 from memopt.sequencing.step import Step
+from memopt.shapes.properties import Properties
 
 LOOP = """
 zero = Const() {dtype=int32, value=<tensor { dtype: DT_INT32 tensor_shape { } int_val: 0 }>}

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from support.small_buffers import Step, chain_graph, small_graph
 from support.steps import tiny_step
 
-from memopt.costs.buffer_graph import check_sequence, simulate
-from memopt.costs.buffers import buffer_graph_of
-from memopt.costs.properties import Properties
+from memopt.buffers.assignment import buffer_graph_of
+from memopt.buffers.buffer_graph import check_sequence, simulate
 from memopt.errors import OptionsError
 from memopt.graph.graph import Graph
 from memopt.graph.graphdef import from_graph_def, to_graph_def
@@ -21,12 +20,13 @@ from memopt.item import GrapplerItem
 from memopt.sequencing.list_order import LARGEST_SCALAR_BYTES, list_sequence
 from memopt.sequencing.orders import BEST, LATE_UPDATES, PROGRAM, SEQUENCERS, make_sequence
 from memopt.sequencing.precedence import Precedence
-from memopt.sequencing.recorded import recorded_sequence
+from memopt.sequencing.recorded_order import recorded_sequence
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from support.small_buffers import SmallGraph
 
-    from memopt.costs.buffer_graph import BufferGraph
+    from memopt.buffers.buffer_graph import BufferGraph
 
 MODELS = ("mlp", "bert", "vgg16", "lstm")
 OF_BUFFERS = [name for name in SEQUENCERS if name not in (LATE_UPDATES, BEST)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.small_buffers import SmallGraph, Step, small_graph
 
-from memopt.costs.buffer_graph import check_sequence, simulate
+from memopt.buffers.buffer_graph import check_sequence, simulate
 from memopt.graph.graph import Graph
 from memopt.sequencing.depth_first import dfs_sequence, postorder_sequence
 from memopt.sequencing.list_order import list_sequence
@@ -21,7 +21,7 @@ from memopt.sequencing.orders import DEFAULT, make_sequence
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memopt.costs.buffer_graph import BufferGraph
+    from memopt.buffers.buffer_graph import BufferGraph
     from memopt.sequencing.precedence import Precedence
 
     Sequencer = Callable[[BufferGraph, Precedence], list[int]]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.passes.remat.candidates import Block, Candidates
-from memopt.passes.remat.tracker import NOBODY, MemoryUsageTracker
+from memopt.rematerialization.xla.candidates import Block, Candidates
+from memopt.rematerialization.xla.memory_tracker import NOBODY, MemoryUsageTracker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from memopt.passes.remat.copying import Stored
-    from memopt.passes.remat.instructions import Instructions
-    from memopt.passes.remat.walk import Rematerialized
+    from memopt.rematerialization.instructions import Instructions
+    from memopt.rematerialization.xla.algorithm import Rematerialized
+    from memopt.rematerialization.xla.blocks import Stored
 
 
 class CheckedTracker(MemoryUsageTracker):

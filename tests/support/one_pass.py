@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from memopt.costs.properties import Properties
+from memopt.context import Context
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.rewriter import Rewriter
 from memopt.graph.text import format_graph, parse_graph
 from memopt.graph.verify import verify_graph
 from memopt.item import GrapplerItem
-from memopt.passes.base import Context
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memopt.passes.remat.network import Network
+from memopt.rematerialization.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from random import Random
 
-    from memopt.costs.buffer_graph import BufferGraph
+    from memopt.buffers.buffer_graph import BufferGraph
     from support.small_buffers import SmallGraph
 
 from support.small_buffers import Step, small_graph

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from memopt.costs.buffer_graph import simulate
-from memopt.costs.properties import Properties
+from memopt.buffers.buffer_graph import simulate
+from memopt.context import Context
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.rewriter import Rewriter
 from memopt.graph.traversal import Numbering
 from memopt.graph.verify import verify_graph
-from memopt.passes.base import Context
 from memopt.passes.ordering import Ordering
-from memopt.passes.remat.applying import apply_copies
-from memopt.passes.remat.eligibility import network_of
-from memopt.passes.remat.storing.compression import NO_TILE, pad_buffers
-from memopt.passes.remat.storing.forms import Strategies
-from memopt.passes.remat.storing.storable import find_forms
-from memopt.passes.remat.walk import rematerialize
+from memopt.rematerialization.rewriting.apply import apply_copies
+from memopt.rematerialization.rewriting.eligibility import network_of
+from memopt.rematerialization.storage.compression import NO_TILE, pad_buffers
+from memopt.rematerialization.storage.forms import Strategies
+from memopt.rematerialization.storage.storable import find_forms
+from memopt.rematerialization.xla.algorithm import rematerialize
 from memopt.sequencing.enforcement import enforce
 from memopt.sequencing.orders import PROGRAM
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
-    from memopt.costs.buffer_graph import BufferGraph
+    from memopt.buffers.buffer_graph import BufferGraph
     from memopt.graph.graph import Graph, Node
     from memopt.item import GrapplerItem
-    from memopt.passes.remat.storing.compression import Compressor
-    from memopt.passes.remat.storing.offloading import Offloader
-    from memopt.passes.remat.walk import Rematerialized
+    from memopt.rematerialization.storage.compression import Compressor
+    from memopt.rematerialization.storage.offloading import Offloader
+    from memopt.rematerialization.xla.algorithm import Rematerialized
 
 
 class RematRun(NamedTuple):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.costs.buffer_graph import check_sequence
+from memopt.buffers.buffer_graph import check_sequence
 
 if TYPE_CHECKING:
-    from memopt.passes.remat.walk import Rematerialized
+    from memopt.rematerialization.xla.algorithm import Rematerialized
 
 
 def assert_computes_the_same(done: Rematerialized) -> None:

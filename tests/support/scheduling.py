@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.cluster import VirtualCluster
+from memopt.context import Context
 from memopt.costs.estimator.grappler_costs import GrapplerCosts
-from memopt.costs.properties import Properties
-from memopt.costs.simulated_memory import SimulatedMemory
-from memopt.costs.virtual_scheduler import VirtualScheduler
-from memopt.costs.wiring import Request
 from memopt.graph.functiondef import ARGUMENT, RESULT, Library
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.rewriter import Rewriter
 from memopt.graph.verify import verify_graph
 from memopt.item import GrapplerItem
-from memopt.passes.base import Context
+from memopt.shapes.properties import Properties
+from memopt.simulation.simulated_memory import SimulatedMemory
+from memopt.simulation.virtual_scheduler import VirtualScheduler
+from memopt.simulation.wiring import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

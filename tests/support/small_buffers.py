@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from memopt.costs.buffer_graph import BufferGraph
+from memopt.buffers.buffer_graph import BufferGraph
 from memopt.graph.graph import Graph
 from memopt.sequencing.precedence import Precedence
 

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 from memopt.cluster import VirtualCluster
 from memopt.costs.cost_model import Cost
-from memopt.costs.properties import Properties
-from memopt.costs.tensor_properties import TensorProperties
-from memopt.costs.virtual_scheduler import SchedulerOptions, VirtualScheduler
-from memopt.costs.wiring import Request
 from memopt.graph.text import parse_graph
+from memopt.shapes.properties import Properties
+from memopt.shapes.tensor_properties import TensorProperties
+from memopt.simulation.virtual_scheduler import SchedulerOptions, VirtualScheduler
+from memopt.simulation.wiring import Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from memopt.cluster import Device
-    from memopt.costs.simulation import Simulation
     from memopt.graph.graph import Graph, Node
+    from memopt.simulation.simulation import Simulation
 
 DEFAULT_NS = 10
 """The time of a node that a test does not tell."""

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import tensorflow as tf
 
 from memopt.cluster import VirtualCluster
+from memopt.context import Context
 from memopt.costs.estimator.grappler_costs import GrapplerCosts
-from memopt.costs.properties import Properties
-from memopt.costs.simulated_memory import SimulatedMemory
-from memopt.costs.virtual_scheduler import VirtualScheduler
-from memopt.costs.wiring import Request
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.rewriter import Rewriter
 from memopt.item import GrapplerItem
-from memopt.passes.base import Context
+from memopt.shapes.properties import Properties
+from memopt.simulation.simulated_memory import SimulatedMemory
+from memopt.simulation.virtual_scheduler import VirtualScheduler
+from memopt.simulation.wiring import Request
 from support.native import optimize_native
 from support.native_simulation import GPU
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.costs.estimator.elementwise import largest_elements
 from memopt.costs.estimator.op_info import Attribute, Formula, OpInfo, integers_of, text_of
-from memopt.costs.tensor_properties import tensor_properties
+from memopt.shapes.tensor_properties import tensor_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from memopt.costs.estimator.op_info import Work
-    from memopt.costs.tensor_properties import Shape, TensorProperties
+    from memopt.shapes.tensor_properties import Shape, TensorProperties
 
 OPERATIONS_PER_MAC = 2
 """A multiplication and an addition."""

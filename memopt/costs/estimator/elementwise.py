@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memopt.costs.estimator.op_info import OpInfo, Work
-    from memopt.costs.tensor_properties import TensorProperties
+    from memopt.shapes.tensor_properties import TensorProperties
 
 DIVISION = 14
 MODULO = 8

@@ -13,9 +13,9 @@ from memopt.costs.estimator.unknown_op import UNKNOWN_OP
 if TYPE_CHECKING:
     from memopt.cluster import Device
     from memopt.costs.estimator.op_info import Formula
-    from memopt.costs.properties import Properties
-    from memopt.costs.tensor_properties import TensorProperties
     from memopt.graph.graph import Node
+    from memopt.shapes.properties import Properties
+    from memopt.shapes.tensor_properties import TensorProperties
 
 FREE = Cost(0, 0, 0)
 IMPOSSIBLE = Cost(0, 0, 0, inaccurate=True)

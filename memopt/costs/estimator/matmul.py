@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memopt.costs.estimator.op_info import Work
-    from memopt.costs.tensor_properties import Shape
+    from memopt.shapes.tensor_properties import Shape
 
 OPERATIONS_PER_MAC = 2
 """A multiplication and an addition."""

@@ -11,7 +11,7 @@ from memopt.costs.estimator.op_info import Attribute, Formula, flag_of
 
 if TYPE_CHECKING:
     from memopt.costs.estimator.op_info import OpInfo, Work
-    from memopt.costs.tensor_properties import Shape
+    from memopt.shapes.tensor_properties import Shape
 
 
 def _batch_normalization(info: OpInfo) -> Work | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memopt.costs.tensor_properties import ELEMENT_BYTES, TensorProperties
+from memopt.shapes.tensor_properties import ELEMENT_BYTES, TensorProperties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memopt.costs.estimator.op_info import OpInfo, Work
-    from memopt.costs.tensor_properties import Shape
+    from memopt.shapes.tensor_properties import Shape
 
 POOLING_ATTRIBUTES = (
     DATA_FORMAT,

@@ -17,8 +17,8 @@ from ortools.sat.python import cp_model
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memopt.planning.exact.lives import Reads
-    from memopt.planning.exact.piece import Part, Piece
+    from memopt.planning.exact.live_ranges import Reads
+    from memopt.planning.exact.subproblem import Part, Piece
     from memopt.planning.problem import Problem
 
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memopt.planning.exact.lives import lives_of
+from memopt.planning.exact.cp_sat import solve
+from memopt.planning.exact.live_ranges import lives_of
 from memopt.planning.exact.model import Model
-from memopt.planning.exact.piece import Frame, cut
-from memopt.planning.exact.solving import solve
+from memopt.planning.exact.subproblem import Frame, cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from memopt.planning.exact.lives import Reads
+    from memopt.planning.exact.live_ranges import Reads
     from memopt.planning.problem import Problem
 
 STEPS = 16

@@ -1,0 +1,1 @@
+"""Memory as TensorFlow's runtime uses it: which tensors share buffers, scratch memory, loops."""

@@ -1,0 +1,91 @@
+"""A graph's buffers as TensorFlow's runtime has them: its tensors and the rules of its kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memopt.buffers.buffer_graph import BufferGraph
+from memopt.buffers.builder import BufferBuilder, Callee
+from memopt.buffers.kernel_rules import Runtime
+from memopt.buffers.nested_steps import settle_loops
+from memopt.buffers.pool import Pool
+from memopt.graph.op_types import NEXT_ITERATIONS
+from memopt.graph.traversal import Numbering
+from memopt.shapes.constant_folding import Folding
+from memopt.shapes.inferred_constants import kept_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from memopt.graph.graph import Graph
+    from memopt.shapes.properties import Properties
+
+
+def buffer_graph_of(
+    graph: Graph,
+    properties: Properties,
+    *,
+    fed: Collection[str] = (),
+    fetched: Iterable[str] = (),
+    roots: Collection[str] = (),
+    runtime: Runtime | None = None,
+) -> BufferGraph:
+    """The buffers of a graph; near linear in nodes and edges.
+
+    A tensor whose size is not known counts with the least that it can have; a kernel that is not
+    known allocates its outputs and needs no scratch memory. Long strings, and what kernels
+    take from elsewhere than TensorFlow's allocator, count nothing.
+
+    Args:
+        graph: The graph.
+        properties: The sizes of its tensors.
+        fed: Names of the tensors (`x:0`) that the caller gives and keeps.
+        fetched: Names of the tensors (`loss:0`) that the caller gets; names of operations have no
+            effect.
+        roots: Names of the nodes because of which others run; what none of them needs allocates
+            nothing. All nodes run if there are none.
+        runtime: What the kernels run on; this machine if not given.
+
+    Raises:
+        InvalidGraphError: TensorFlow refuses the graph; the message is TensorFlow's.
+    """
+    fetched = tuple(fetched)
+    given = frozenset(name.rpartition(":")[0] for name in fed)
+    kept = given.union(name.partition(":")[0] for name in fetched)
+    runtime = runtime or Runtime()
+    is_needed = Numbering.of(graph).running_for(roots)
+    folded = properties if runtime.folds_constants else None
+    folding = Folding.of(graph, folded, kept, is_needed)
+    builder = BufferBuilder(Callee(graph, properties, folding, runtime, given), Pool())
+    builder.run()
+    _keep(builder, graph, fetched)
+    for tensor in kept_tensors(graph, builder.known, is_needed):
+        # Shape inference holds it, no node reads it.
+        builder.pool.add(builder.known(tensor).least_bytes, lasting=True)
+    settle_loops(builder)
+    nodes, producers = builder.numbering.nodes, builder.numbering.producers
+    return BufferGraph(
+        nodes=tuple(nodes),
+        producers=[
+            [p for p in dict.fromkeys(sources) if nodes[p].op not in NEXT_ITERATIONS]
+            for sources in producers
+        ],
+        made=builder.made,
+        read=builder.read,
+        size_bytes=builder.pool.size_bytes,
+        scratch_bytes=builder.scratch_bytes,
+        lasting=builder.pool.lasting,
+        reusable=builder.pool.reusable,
+        next_values=builder.pool.next_values,
+    )
+
+
+def _keep(builder: BufferBuilder, graph: Graph, fetched: Iterable[str]) -> None:
+    """Fetched tensors and the values of variables last."""
+    kept = list(builder.pool.values.values())
+    for name in fetched:
+        node, _, port = name.rpartition(":")
+        if node in graph:
+            kept.append(builder.buffer(graph[node].output(int(port))))
+    for buffer in builder.pool.with_contents(kept):
+        builder.pool.lasting[buffer] = True

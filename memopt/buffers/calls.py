@@ -1,0 +1,193 @@
+"""Nodes that run functions: loops from turn to turn, branches, calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from memopt.buffers.loop_extrapolation import skip_turns
+from memopt.buffers.nested_steps import Loop, rise_bytes
+from memopt.shapes.function_calls import BRANCHES, CALLS, LOOPS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from memopt.buffers.builder import BufferBuilder
+    from memopt.buffers.nested_steps import Turn
+    from memopt.graph.graph import Node
+
+MOST_TURNS = 1000
+"""Turns that are followed where no number of them can be told from a counter; a loop that takes
+more counts as if it ended there."""
+
+SOME_TURNS = 16
+"""So many turns at the beginning and at the end of a loop are followed; those in between make in
+one step what they keep."""
+
+
+class Given(NamedTuple):
+    """What a function is given, by number of the argument.
+
+    Attributes:
+        buffers: The buffers.
+        handles: The variables that resources stand for; `None` for other arguments.
+    """
+
+    buffers: list[int]
+    handles: list[int | None]
+
+
+def add_loop(builder: BufferBuilder, place: int, node: Node) -> Loop | None:
+    """Follow a While from turn to turn, a branch, or a call.
+
+    `None` for other nodes, and where the functions are not in the library.
+    """
+    known = builder.library_names()
+    functions = _functions(node, known)
+    if not functions or any(name not in known for name in functions):
+        return None
+    tensors = node.inputs[1:] if node.op in BRANCHES else node.inputs
+    given = Given(
+        [builder.buffer(tensor) for tensor in tensors],
+        [builder.variables.handle(tensor) for tensor in tensors],
+    )
+    loop = Loop(place)
+    values = dict(builder.pool.values)
+    # What the functions do not read of what they are given goes at once.
+    loop.add(read=builder.pool.with_contents(given.buffers))
+    if node.op in LOOPS:
+        _follow_turns(builder, loop, functions, given)
+    elif node.op in BRANCHES:
+        number = builder.number(node.inputs[0])
+        if number is not None:
+            functions = [_taken(node, functions, number)]
+        _take_largest(builder, loop, functions, given)
+    else:
+        turn = builder.callee(place, functions[0])(*given)
+        loop.run(turn)
+        loop.results = turn.results
+    _keep_values(builder, loop, given, values)
+    # The node itself holds the results while its last operation ends.
+    loop.add(read=builder.pool.with_contents(loop.kept))
+    return loop
+
+
+def _keep_values(
+    builder: BufferBuilder, loop: Loop, given: Given, values: Mapping[int, int]
+) -> None:
+    """What variables have afterwards is kept; what they have before the step is read if it was.
+
+    Args:
+        builder: What places the node.
+        loop: What ran inside it.
+        given: What it is given.
+        values: By variable: the buffer of its value before the node.
+    """
+    pool = builder.pool
+    loop.values = [value for handle, value in pool.values.items() if values.get(handle) != value]
+    read = {handle for handle in given.handles if handle not in values}
+    builder.hold(loop.place, (pool.first_values[h] for h in pool.first_values if h in read))
+
+
+def _functions(node: Node, known: Collection[str]) -> list[str]:
+    """The functions that a node runs: test and body, the branches, or the one that it calls."""
+    if node.op in LOOPS:
+        attributes = ["cond", "body"]
+    elif node.op in BRANCHES:
+        attributes = ["branches"] if "branches" in node.attributes else _SIDES
+    elif node.op in CALLS:
+        attributes = ["f"]
+    else:
+        return [node.op] if node.op in known else []
+    if not node.attributes.keys() >= set(attributes):
+        return [""]
+    values = [node.attributes[attribute] for attribute in attributes]
+    return [function.name for value in values for function in value.list.func or [value.func]]
+
+
+_SIDES = ["then_branch", "else_branch"]
+
+
+def _taken(node: Node, functions: Sequence[str], number: int) -> str:
+    """The branch that is taken for a number: of a Case the last one where there is no such."""
+    if "branches" not in node.attributes:
+        return functions[0] if number else functions[1]
+    return functions[number] if 0 <= number < len(functions) else functions[-1]
+
+
+def _follow_turns(
+    builder: BufferBuilder, loop: Loop, functions: Sequence[str], given: Given
+) -> None:
+    """Run test and body in turns until the test says no."""
+    test, run = (builder.callee(loop.place, name) for name in functions)
+    states: list[Sequence[int]] = [given.buffers]
+    for count in range(MOST_TURNS):
+        tested = test(states[-1], given.handles)
+        loop.run(tested)
+        # A test that cannot be told ends a loop after its first turn.
+        if not builder.pool.numbers.get(tested.results[0], 0 if count else 1):
+            break
+        turn = run(states[-1], given.handles)
+        loop.turns.append(len(loop.made))
+        loop.run(turn)
+        states = [*states[-2:], turn.results]
+        if count + 1 == SOME_TURNS:
+            skip_turns(
+                builder.pool, loop, states, lambda state: test(state, given.handles), SOME_TURNS
+            )
+    loop.results = list(states[-1])
+
+
+class _Branch(NamedTuple):
+    """A branch that may be taken.
+
+    Attributes:
+        turn: What it does.
+        values: By variable: the buffer of its value afterwards.
+        size: What is compared: the bytes that its results hold, those of them that it made, and the
+            most that it has in use.
+    """
+
+    turn: Turn
+    values: dict[int, int]
+    size: tuple[int, int, int]
+
+
+def _take_largest(
+    builder: BufferBuilder, loop: Loop, functions: Sequence[str], given: Given
+) -> None:
+    """Run the branch whose results hold most and, among equals, the one with the highest peak.
+
+    Where another one has a higher peak, that is in use before the branch begins: so neither the
+    peak nor what is held afterwards is ever more than what is told.
+    """
+    pool = builder.pool
+    values = dict(pool.values)
+    branches = []
+    for name in functions:
+        # What a variable has before the step is the same in each branch.
+        pool.values = {**pool.first_values, **values}
+        turn = builder.callee(loop.place, name)(*given)
+        branches.append(_Branch(turn, pool.values, _size(builder, turn)))
+    largest = max(branches, key=lambda branch: branch.size)
+    pool.values = {**pool.first_values, **largest.values}
+    others = [branch for branch in branches if branch is not largest]
+    if others:
+        most_bytes = max(branch.size[-1] for branch in others)
+        loop.add(scratch_bytes=max(most_bytes, 0))
+    for branch in others:
+        for buffers in branch.turn.made:
+            for buffer in buffers:
+                pool.size_bytes[buffer] = 0
+    loop.run(largest.turn)
+    loop.results = largest.turn.results
+
+
+def _size(builder: BufferBuilder, turn: Turn) -> tuple[int, int, int]:
+    pool = builder.pool
+    made = {buffer for buffers in turn.made for buffer in buffers}
+    held = pool.with_contents(turn.results)
+    return (
+        sum(pool.size_bytes[buffer] for buffer in held),
+        sum(pool.size_bytes[buffer] for buffer in held if buffer in made),
+        rise_bytes(turn, pool, lambda _: True),
+    )

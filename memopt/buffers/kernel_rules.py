@@ -1,0 +1,337 @@
+"""What kernels do with memory: which outputs share or take over buffers, and scratch memory.
+
+The tables of `buffer_table` and the formulas here are those of TensorFlow's own kernels on the
+host, found by running every op alone (`benchmarks/kernel_memory.py`). oneDNN's kernels have scratch
+memory of their own, which is not told.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from memopt.buffers.kernel_table import (
+    ALIASES,
+    ANY_INPUT,
+    PORT_BY_PORT,
+    REUSES,
+    ROWS,
+    UNCHANGED,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from memopt.graph.graph import Node
+    from memopt.shapes.tensor_properties import TensorProperties
+
+    _Scratch = list[tuple[int, tuple[int, ...]]]
+
+_FORWARDS = {
+    **{op: {0: 0} for op in ("Enter", "Exit", "NextIteration", "Merge", "LoopCond")},
+    **{op: {0: 0, 1: 0} for op in ("Switch", "RefSwitch")},
+}
+"""What control flow consists of hands tensors on; it does not run alone."""
+
+_SHARED = {**ALIASES, **_FORWARDS}
+
+_ALIGNMENT_BYTES = 64
+"""Kernels may read a tensor from any multiple of it (`EIGEN_MAX_ALIGN_BYTES`)."""
+
+_WORKING_SET_ELEMENTS = (30 << 20) // 4
+_LARGE_WORK_ELEMENTS = 1 << 16
+_PACKET_ELEMENTS = 8
+_BLOCK_WORK = 2000
+_MOST_TURNS = 3
+_START_CYCLES = _THREAD_CYCLES = 100_000
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What the scratch memory of kernels depends on besides the tensors.
+
+    Attributes:
+        intra_op_threads: Threads that share the work of one kernel; TensorFlow takes as many as
+            there are cores if it is not told.
+        onednn: Whether oneDNN's kernels run in place of TensorFlow's; their scratch memory is not
+            known and counts nothing.
+        folds_constants: Whether what depends on constants alone is computed before the first step,
+            as in functions; not so in a session of the lowest optimization level.
+    """
+
+    intra_op_threads: int = field(default_factory=_usable_cores)
+    onednn: bool = False
+    folds_constants: bool = True
+
+
+class KernelCall(NamedTuple):
+    """One node as its kernel sees it.
+
+    Attributes:
+        node: The node.
+        inputs: What is known of each input, by slot.
+        outputs: What is known of each output, by port.
+        constants: The numbers of an input that is a small constant; `None` for others.
+        runtime: What it runs on.
+    """
+
+    node: Node
+    inputs: Sequence[TensorProperties]
+    outputs: Sequence[TensorProperties]
+    constants: Callable[[int], tuple[int, ...] | None]
+    runtime: Runtime
+
+
+class Placement(NamedTuple):
+    """Where an output lies.
+
+    Attributes:
+        alias: The input slot whose buffer it shares, or -1 for a buffer of its own.
+        reuses: The slots whose buffer its own one may be, the first choice first.
+    """
+
+    alias: int = -1
+    reuses: Sequence[int] = ()
+
+
+def placements(call: KernelCall) -> list[Placement]:
+    """Where the outputs lie, by port."""
+    op, ports = call.node.op, range(len(call.outputs))
+    if op in PORT_BY_PORT:
+        return [Placement(port) for port in ports]
+    if op in _SHARED:
+        return [Placement(_SHARED[op].get(port, -1)) for port in ports]
+    shared = _shared_slot(call)
+    if shared >= 0:
+        return [Placement(shared) for _ in ports]
+    if op in ANY_INPUT:
+        return [Placement(-1, _alike(call, range(len(call.inputs)), 0))]
+    slots = REUSES.get(op, {})
+    return [Placement(-1, _alike(call, slots.get(port, ()), port)) for port in ports]
+
+
+def _alike(call: KernelCall, slots: Sequence[int], port: int) -> list[int]:
+    """Those slots whose tensors could lie in the output's buffer: same type, as many elements."""
+    output = call.outputs[port]
+    return [slot for slot in slots if slot < len(call.inputs) and _fits(call.inputs[slot], output)]
+
+
+def _fits(one: TensorProperties, other: TensorProperties) -> bool:
+    return one.dtype == other.dtype and one.size_bytes == other.size_bytes is not None
+
+
+def _shared_slot(call: KernelCall) -> int:
+    """The slot whose buffer all outputs share because next to nothing happens, or -1."""
+    op = call.node.op
+    if op == "Transpose":
+        return 0 if _keeps_order(call) else -1
+    slot = UNCHANGED.get(op, -1)
+    alone = op not in ANY_INPUT or len(call.inputs) == 1
+    if 0 <= slot < len(call.inputs) and alone and _fits(call.inputs[slot], call.outputs[0]):
+        return slot
+    slot = ROWS.get(op, -1)
+    return slot if slot >= 0 and _is_rows(call, slot) else -1
+
+
+def _keeps_order(call: KernelCall) -> bool:
+    """Whether a transposition moves only dimensions of one element."""
+    shape, order = call.inputs[0].shape, call.constants(1)
+    if shape is None or order is None:
+        return False
+    moved = [axis for axis in order if shape[axis] != 1]
+    return moved == sorted(moved)
+
+
+def _is_rows(call: KernelCall, slot: int) -> bool:
+    """Whether the outputs are rows of an input, from where kernels may read them."""
+    source, part = call.inputs[slot], call.outputs[0]
+    if not source.shape or part.shape is None or source.size_bytes is None:
+        return False
+    rows = source.shape[0]
+    inner = tuple(source.shape[1:])
+    if call.node.op in {"Unpack", "Split"}:
+        whole = tuple(part.shape) if call.node.op == "Unpack" else tuple(part.shape[1:])
+        return whole == inner and rows > 0 and source.size_bytes // rows % _ALIGNMENT_BYTES == 0
+    kept = tuple(part.shape[len(part.shape) - len(inner) :]) if inner else ()
+    if kept != inner or rows <= 0 or len(part.shape) < len(inner):
+        return False
+    row_bytes = source.size_bytes // rows
+    if inner:
+        return row_bytes % _ALIGNMENT_BYTES == 0
+    begin, end = call.constants(1), call.constants(2)
+    if not begin or not end:
+        return False
+    return begin[0] * row_bytes % _ALIGNMENT_BYTES == end[0] * row_bytes % _ALIGNMENT_BYTES == 0
+
+
+def scratch_bytes(call: KernelCall) -> int:
+    """What the kernel has only while it runs and asks for after its outputs; 0 if not known."""
+    formula = _SCRATCH.get(call.node.op)
+    return formula(call) if formula is not None and _is_known(call) else 0
+
+
+def scratch_buffers(call: KernelCall) -> list[tuple[int, tuple[int, ...]]]:
+    """What it has only while it runs and asks for before: bytes, and the slots it may take over."""
+    formula = _SCRATCH_BEFORE.get(call.node.op)
+    if formula is None or not _is_known(call):
+        return []
+    return [(size_bytes, slots) for size_bytes, slots in formula(call) if size_bytes]
+
+
+def _is_known(call: KernelCall) -> bool:
+    return all(tensor.is_known for tensor in (*call.inputs, *call.outputs))
+
+
+def _divided(amount: int, by: int) -> int:
+    """The quotient, rounded up."""
+    return -(-amount // by)
+
+
+def _columns(
+    call: KernelCall, gradient: TensorProperties, weights: TensorProperties
+) -> tuple[int, int, int]:
+    """Sizes of the matrices of a convolution: output pixels, filter elements, output channels."""
+    shape, filter_shape = gradient.shape, weights.shape
+    assert shape is not None
+    assert filter_shape is not None
+    last = call.node.attributes.get("data_format")
+    channels_first = last is not None and last.s == b"NCHW"
+    pixels = prod(shape[2:]) if channels_first else prod(shape[1:-1])
+    return pixels, prod(filter_shape[:-1]), filter_shape[-1]
+
+
+def _images_at_once(pixels: int, elements: int, channels: int) -> int:
+    """How many images' columns the kernels hold, whatever the batch is."""
+    work = pixels * elements + pixels * channels + elements * channels
+    return _divided(_WORKING_SET_ELEMENTS, work)
+
+
+def _filter_gradient(call: KernelCall) -> int:
+    if call.runtime.onednn:
+        return 0
+    sizes = _columns(call, call.inputs[2], call.outputs[0])
+    return _images_at_once(*sizes) * sizes[0] * sizes[1] * 4
+
+
+def _input_gradient(call: KernelCall) -> int:
+    if call.runtime.onednn:
+        return 0
+    sizes = pixels, elements, channels = _columns(call, call.inputs[2], call.inputs[1])
+    gradient = call.inputs[2].shape
+    assert gradient is not None
+    work = pixels * elements + pixels * channels + elements * channels
+    alone = gradient[0] == 1 or work // call.runtime.intra_op_threads >= _LARGE_WORK_ELEMENTS
+    return (1 if alone else _images_at_once(*sizes)) * pixels * elements * 4
+
+
+def _depthwise_row(weights: TensorProperties) -> tuple[int, int, int]:
+    """Bytes of a padded filter, of one of its rows, and of the filter's padded copy if needed."""
+    assert weights.shape is not None
+    height, width, channels, multiplier = weights.shape
+    padded = _divided(channels * multiplier, _PACKET_ELEMENTS) * _PACKET_ELEMENTS
+    row_bytes = padded * 4
+    whole_bytes = height * width * row_bytes
+    copied = padded != channels * multiplier
+    return whole_bytes, row_bytes, whole_bytes if copied else 0
+
+
+def _depthwise(call: KernelCall) -> int:
+    whole_bytes, _, copy_bytes = _depthwise_row(call.inputs[1])
+    parts = _parts(call, 2.5 * prod(call.outputs[0].shape or ()))
+    return copy_bytes + parts * whole_bytes
+
+
+def _depthwise_input_gradient(call: KernelCall) -> int:
+    whole_bytes, row_bytes, copy_bytes = _depthwise_row(call.inputs[1])
+    parts = _parts(call, prod(call.outputs[0].shape or ()))
+    return copy_bytes + parts * (whole_bytes + row_bytes)
+
+
+def _depthwise_filter_gradient(call: KernelCall) -> int:
+    whole_bytes, _, _ = _depthwise_row(call.outputs[0])
+    parts = _parts(call, prod(call.inputs[2].shape or ()))
+    return (_batch(call.inputs[2]) + parts) * whole_bytes
+
+
+def _parts(call: KernelCall, work: float) -> int:
+    """Parts of the work that run at once, at most: Eigen's estimate from cycles of arithmetic.
+
+    `TensorCostModel::numThreads`; how many really do differs from run to run.
+    """
+    threads = int((work - _START_CYCLES) / _THREAD_CYCLES + 0.9)
+    return max(1, min(threads, call.runtime.intra_op_threads))
+
+
+def _batch(tensor: TensorProperties) -> int:
+    assert tensor.shape is not None
+    return tensor.shape[0]
+
+
+def _bias_gradient(call: KernelCall) -> int:
+    """Partial sums of blocks of rows, where the channels are too few to be shared out."""
+    shape = call.inputs[0].shape
+    assert shape is not None
+    channels, threads = shape[-1], call.runtime.intra_op_threads
+    rows = prod(shape[:-1])
+    if channels == 1 or rows == 1 or channels > threads * 32:
+        return 0
+    blocks = min(rows, _divided(rows * channels, _divided(_BLOCK_WORK, channels)), threads)
+    return blocks * channels * 4
+
+
+def _reduction(call: KernelCall) -> int:
+    """A transposed copy, where reduced and kept dimensions take turns more than twice."""
+    source = call.inputs[0]
+    axes = call.constants(1)
+    assert source.shape is not None
+    if axes is None or source.size_bytes is None:
+        return 0
+    rank = len(source.shape)
+    reduced = {axis % rank for axis in axes} if rank else set()
+    kinds = [axis in reduced for axis in range(rank) if source.shape[axis] != 1]
+    turns = [kind for k, kind in enumerate(kinds) if not k or kinds[k - 1] != kind]
+    return source.size_bytes if len(turns) > _MOST_TURNS else 0
+
+
+def _labels(call: KernelCall) -> _Scratch:
+    return [(call.outputs[0].size_bytes or 0, ())]
+
+
+def _pool_gradient(call: KernelCall) -> _Scratch:
+    """The pooled numbers, computed again, and for each of them its place, 64 bits wide."""
+    return [(call.inputs[1].least_bytes, (1,)), (8 * prod(call.inputs[1].shape or ()), ())]
+
+
+def _normalization_gradient(call: KernelCall) -> int:
+    return 3 * (call.outputs[1].size_bytes or 0)
+
+
+def _padding(call: KernelCall) -> _Scratch:
+    """The paddings, two 32-bit numbers for each dimension."""
+    return [(8 * len(call.outputs[0].shape or ()), ())]
+
+
+_SCRATCH: Mapping[str, Callable[[KernelCall], int]] = {
+    "Conv2DBackpropFilter": _filter_gradient,
+    "Conv2DBackpropInput": _input_gradient,
+    "DepthwiseConv2dNative": _depthwise,
+    "DepthwiseConv2dNativeBackpropFilter": _depthwise_filter_gradient,
+    "DepthwiseConv2dNativeBackpropInput": _depthwise_input_gradient,
+    "BiasAddGrad": _bias_gradient,
+    "FusedBatchNormGradV3": _normalization_gradient,
+    **dict.fromkeys(("Sum", "Mean", "Prod", "Max", "Min", "All", "Any"), _reduction),
+}
+
+_SCRATCH_BEFORE: Mapping[str, Callable[[KernelCall], _Scratch]] = {
+    "MaxPoolGrad": _pool_gradient,
+    "Pad": _padding,
+    "PadV2": _padding,
+    "SoftmaxCrossEntropyWithLogits": _labels,
+    "SparseSoftmaxCrossEntropyWithLogits": _labels,
+}

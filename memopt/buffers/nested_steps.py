@@ -1,0 +1,150 @@
+"""Loops, branches and calls: what runs inside a node, one operation after the other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from memopt.buffers.buffer_graph import BufferGraph, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from memopt.buffers.builder import BufferBuilder
+    from memopt.buffers.pool import Pool
+
+    Run = Callable[[Sequence[int], Sequence[int | None]], "Turn"]
+
+
+class Turn(NamedTuple):
+    """A function's body, run once.
+
+    Attributes:
+        made: By operation that ran: the buffers that it allocates.
+        read: By operation: the buffers that it reads.
+        scratch_bytes: By operation: its scratch memory.
+        results: The buffers of its results.
+    """
+
+    made: list[list[int]]
+    read: list[list[int]]
+    scratch_bytes: list[int]
+    results: list[int]
+
+    @property
+    def kept(self) -> list[int]:
+        """The buffers that there are after it."""
+        return self.results
+
+
+@dataclass
+class Loop:
+    """What runs inside a node: all turns of a loop, the branch that is taken, or a call.
+
+    Attributes:
+        place: The node.
+        made: By operation that ran in it, over all turns, and over those inside these again: the
+            buffers that it allocates.
+        read: By operation: the buffers that it reads.
+        scratch_bytes: By operation: its scratch memory.
+        results: What it gives.
+        values: What variables have afterwards and did not before.
+        turns: The positions among the operations at which turns begin, after their tests.
+    """
+
+    place: int
+    made: list[list[int]] = field(default_factory=list)
+    read: list[list[int]] = field(default_factory=list)
+    scratch_bytes: list[int] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+    values: list[int] = field(default_factory=list)
+    turns: list[int] = field(default_factory=list)
+
+    @property
+    def kept(self) -> list[int]:
+        """The buffers that there are after it."""
+        return [*self.results, *self.values]
+
+    def run(self, turn: Turn | Loop) -> None:
+        """Append a turn, the test before one, or a loop inside it."""
+        self.made += turn.made
+        self.read += turn.read
+        self.scratch_bytes += turn.scratch_bytes
+
+    def add(
+        self, made: Iterable[int] = (), read: Iterable[int] = (), scratch_bytes: int = 0
+    ) -> None:
+        """Append one operation."""
+        self.made.append(list(made))
+        self.read.append(list(read))
+        self.scratch_bytes.append(scratch_bytes)
+
+
+def settle_loops(builder: BufferBuilder) -> None:
+    """Loops become nodes like others."""
+    if not builder.loops:
+        return
+    readers = Counter(buffer for buffers in builder.read for buffer in buffers)
+    for loop in builder.loops.values():
+        made, scratch_bytes = _settle(loop, builder.pool, lambda buffer: readers[buffer] > 1)
+        builder.made[loop.place] = made
+        builder.scratch_bytes[loop.place] = scratch_bytes
+
+
+def _settle(loop: Loop, pool: Pool, read_elsewhere: Callable[[int], bool]) -> tuple[list[int], int]:
+    """What the loop as one node makes, and its scratch memory in bytes.
+
+    What it makes on the way and does not give is of no size from now on. The scratch memory is what
+    brings the node to the peak of the loop; it is negative where the loop frees what it was given
+    before it has made all that it gives.
+
+    Args:
+        loop: The loop.
+        pool: All buffers.
+        read_elsewhere: Whether other nodes than the loop read a buffer that it is given.
+    """
+    rise = rise_bytes(loop, pool, read_elsewhere)
+    inside = set(chain.from_iterable(loop.made))
+    kept = [buffer for buffer in pool.with_contents(loop.kept) if buffer in inside]
+    for buffer in inside.difference(kept):
+        pool.size_bytes[buffer] = 0
+    return kept, rise - sum(pool.size_bytes[buffer] for buffer in kept)
+
+
+def rise_bytes(inside: Turn | Loop, pool: Pool, is_held: Callable[[int], bool]) -> int:
+    """The most that operations inside a node have in use on top of what there is before them.
+
+    Linear in what they make and read.
+
+    Args:
+        inside: The operations.
+        pool: All buffers.
+        is_held: Whether a buffer that they are given stays when they have read it.
+    """
+    number: dict[int, int] = {}
+    for buffers in chain(inside.made, inside.read):
+        for buffer in buffers:
+            number.setdefault(buffer, len(number))
+    lasting = [pool.lasting[buffer] or is_held(buffer) for buffer in number]
+    for buffer in chain.from_iterable(inside.made):
+        lasting[number[buffer]] = pool.lasting[buffer]
+    for buffer in pool.with_contents(inside.kept):
+        if buffer in number:
+            lasting[number[buffer]] = True
+    numbered = BufferGraph(
+        nodes=(),
+        producers=[],
+        made=_numbered(inside.made, number),
+        read=_numbered(inside.read, number),
+        size_bytes=[pool.size_bytes[buffer] for buffer in number],
+        scratch_bytes=inside.scratch_bytes,
+        lasting=lasting,
+        reusable=_numbered((pool.reusable[buffer] for buffer in number), number),
+    )
+    return simulate(numbered, range(len(inside.made))).step_peak_bytes
+
+
+def _numbered(lists: Iterable[Sequence[int]], number: dict[int, int]) -> list[list[int]]:
+    return [[number[buffer] for buffer in buffers if buffer in number] for buffers in lists]

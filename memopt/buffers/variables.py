@@ -1,0 +1,95 @@
+"""Variables: the buffers of their values, which reads share and updates replace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memopt.graph.functiondef import ARGUMENT
+from memopt.graph.op_types import DT_RESOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memopt.buffers.builder import BufferBuilder
+    from memopt.graph.graph import Node, Tensor
+
+_UPDATES = ("AssignAddVariableOp", "AssignSubVariableOp", "ResourceApply")
+"""What ops begin with that change the values of variables where they lie."""
+
+
+class Variables:
+    """The variables behind the resources of one run of a graph or function.
+
+    Args:
+        builder: What places the outputs of the nodes.
+        given: By number of a function's argument: the variable that it stands for, if it does.
+    """
+
+    def __init__(self, builder: BufferBuilder, given: Sequence[int | None]) -> None:
+        self._builder = builder
+        self._given = given
+        self._handles: dict[Tensor, int] = {}
+        self._shared_names: dict[bytes, int] = {}
+
+    def handle(self, tensor: Tensor) -> int | None:
+        """The variable that a resource stands for: the place of the first node that did."""
+        return self._handles.get(tensor)
+
+    def follow(self, place: int, node: Node) -> None:
+        """Find out which variables the resources among a node's outputs stand for."""
+        for port, output in enumerate(self._builder.outputs(place)):
+            if output.dtype != DT_RESOURCE:
+                continue
+            handle = self._source(node, port)
+            self._handles[node.output(port)] = place if handle is None else handle
+        if node.op == "VarHandleOp":
+            name = node.attributes.get("shared_name")
+            shared = name.s if name is not None else b""
+            unique = shared or b"\0" + node.name.encode()
+            self._handles[node.output()] = self._shared_names.setdefault(unique, place)
+
+    def _source(self, node: Node, port: int) -> int | None:
+        if node.op == ARGUMENT and self._given:
+            number: int = node.attributes["index"].i
+            return self._given[number]
+        return self._handles.get(node.inputs[port]) if port < len(node.inputs) else None
+
+    def add_op(self, place: int, node: Node) -> bool:
+        """Place the outputs of an op that reads or updates variables; whether it is done."""
+        builder = self._builder
+        handles = [self._handles[tensor] for tensor in node.inputs if tensor in self._handles]
+        if not handles:
+            return False
+        if node.op == "ReadVariableOp":
+            value = self._value(handles[0], self._builder.outputs(place)[0].least_bytes)
+            builder.hold(place, [value])
+            builder.give(place, value)
+            return True
+        if node.op == "AssignVariableOp":
+            value = builder.buffer(node.inputs[1])
+            builder.hold(place, [self._value(handles[0], builder.pool.size_bytes[value])])
+            builder.pool.values[handles[0]] = value
+            return True
+        if node.op.startswith(_UPDATES):
+            for handle in handles:
+                self._update(place, handle)
+            return True
+        builder.hold(place, [builder.pool.values[h] for h in handles if h in builder.pool.values])
+        return False
+
+    def _update(self, place: int, handle: int) -> None:
+        """A variable's value is changed where it lies unless somebody else holds it."""
+        builder = self._builder
+        node = builder.numbering.nodes[place]
+        given = [tensor for tensor in node.inputs if tensor not in self._handles]
+        size_bytes = max((builder.known(tensor).least_bytes for tensor in given), default=0)
+        old = self._value(handle, size_bytes)
+        builder.hold(place, [old])
+        builder.pool.values[handle] = builder.make(place, builder.pool.size_bytes[old], [old])
+
+    def _value(self, handle: int, size_bytes: int) -> int:
+        """The buffer of a variable's value by now; what it has before the step is made by none."""
+        pool = self._builder.pool
+        if handle not in pool.values:
+            pool.values[handle] = pool.first_values[handle] = pool.add(size_bytes)
+        return pool.values[handle]

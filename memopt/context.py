@@ -1,0 +1,44 @@
+"""Context: what a pass may know beside the graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memopt.buffers.kernel_rules import Runtime
+    from memopt.costs.cost_model import CostModel
+    from memopt.shapes.properties import Properties
+    from memopt.simulation.simulated_memory import SimulatedMemory
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a pass may know beside the graph. Frozen, and the same for every pass of a run.
+
+    Attributes:
+        fed: Names of the nodes whose output the caller gives: their own computation does not run.
+        fetched: Names of the nodes that the caller asks for.
+        kept: Names of further nodes that must stay as they are called.
+        properties: Shapes and types of the graph's tensors; unknown where nothing was inferred.
+        simulated: The step's timeline and memory on the devices that it runs on; `None` where no
+            devices are known or nothing is fetched.
+        budget_bytes: What may be in use at any moment while the graph runs, everything included,
+            also what callers of a function hold; 0 for as little as possible.
+        runtime: What kernels run on; this machine, without oneDNN, if not given.
+        costs: How long operations take; by the analytical model if not given.
+    """
+
+    properties: Properties
+    fed: frozenset[str] = frozenset()
+    fetched: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
+    simulated: SimulatedMemory | None = None
+    budget_bytes: int = 0
+    runtime: Runtime | None = None
+    costs: CostModel | None = None
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Names of all nodes that must stay: those that are fed, fetched or kept."""
+        return self.fed | self.fetched | self.kept

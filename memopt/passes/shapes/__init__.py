@@ -1,1 +1,0 @@
-"""Shapes as values: which are certain."""

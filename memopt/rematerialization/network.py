@@ -1,0 +1,110 @@
+"""What rematerialization starts from: a sequence, who reads from whom, and what may run twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from memopt.buffers.buffer_graph import simulate
+from memopt.sequencing.frames import find_loop_entries
+from memopt.sequencing.precedence import Precedence
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memopt.buffers.buffer_graph import BufferGraph
+
+OUT_OF_REACH = 0
+"""A limit in bytes that no plan keeps: for the lowest one."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A graph in numbers, in the order in which it runs.
+
+    Attributes:
+        buffer_graph: The buffers.
+        sequence: The nodes that run, producers first.
+        inputs: By node: the nodes whose outputs it reads, each once.
+        followers: By node: the nodes that must come after it and read nothing from it: those that
+            wait for it by control, and those that change the state that it reads.
+        recomputable: By node: whether running it again gives the same and disturbs nobody.
+        weights: By node: what running it again costs beside other nodes; at least 1.
+        intensities: By node: how much it computes for each byte that it moves, beside other nodes.
+    """
+
+    buffer_graph: BufferGraph
+    sequence: Sequence[int]
+    inputs: Sequence[Sequence[int]]
+    followers: Sequence[Sequence[int]]
+    recomputable: Sequence[bool]
+    weights: Sequence[int]
+    intensities: Sequence[float] = ()
+
+    @cached_property
+    def precedence(self) -> Precedence:
+        """What must come before what in any sequence of the same nodes, copies aside."""
+        graph = self.buffer_graph
+        producers = [list(before) for before in graph.producers]
+        runs = frozenset(self.sequence)
+        for node in self.sequence:
+            for follower in self.followers[node]:
+                producers[follower].append(node)
+        for enter, condition in find_loop_entries(graph.nodes):
+            if enter in runs:
+                producers[condition].append(enter)
+        return Precedence(producers, runs)
+
+    @cached_property
+    def weight(self) -> int:
+        """What running everything once costs."""
+        return sum(self.weights[node] for node in self.sequence)
+
+    @cached_property
+    def peak_bytes(self) -> int:
+        """The most that is in use without any copy, what is held included."""
+        return simulate(self.buffer_graph, self.sequence).peak_bytes
+
+
+@dataclass(frozen=True)
+class Views:
+    """The nodes through which buffers are read that others made.
+
+    Attributes:
+        handed_on: By node: the buffers that it only hands on to its readers, as a Reshape does.
+        pinned: By buffer: whether its maker must not be rematerialized, since a reader gets it in
+            a way that a copy could not replace (XLA's indirect uses).
+    """
+
+    handed_on: list[list[int]]
+    pinned: list[bool]
+
+
+def find_views(network: Network) -> Views:
+    """Find out through which nodes buffers are read; linear in edges.
+
+    A reader gets a buffer from each input that makes it, and from each input that reads it and
+    makes nothing. If there is none, it comes from a node that makes something besides, or in no
+    way that the edges show; and what a view that cannot run twice hands on is pinned too.
+    """
+    graph = network.buffer_graph
+    handed_on: list[dict[int, None]] = [{} for _ in graph.nodes]
+    pinned = [False] * len(graph.size_bytes)
+    maker = graph.makers
+    for user in network.sequence:
+        inputs = network.inputs[user]
+        views = [node for node in inputs if not graph.made[node]]
+        through: dict[int, list[int]] = {}
+        for node in views:
+            for buffer in graph.read[node]:
+                through.setdefault(buffer, []).append(node)
+        for buffer in graph.read[user]:
+            sources = through.get(buffer, ())
+            for node in sources:
+                handed_on[node][buffer] = None
+                if not network.recomputable[node]:
+                    pinned[buffer] = True
+            if not sources and maker[buffer] not in inputs:
+                pinned[buffer] = True
+    return Views([list(buffers) for buffers in handed_on], pinned)

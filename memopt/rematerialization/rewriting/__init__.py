@@ -1,0 +1,1 @@
+"""Rematerialization on a graph: what may run twice, and the copies that a plan asks for."""

@@ -1,0 +1,120 @@
+"""What may be computed twice, and what must come after it without reading from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memopt.cluster import Device
+from memopt.costs.estimator.grappler_costs import GrapplerCosts
+from memopt.graph import op_types
+from memopt.graph.op_types import DT_RESOURCE, DT_VARIANT, REF_TYPE_OFFSET
+from memopt.rematerialization.network import Network
+from memopt.rematerialization.rewriting.hints import (
+    KEEP,
+    NO_HINTS,
+    RECOMPUTE,
+    SWAP,
+    Hints,
+    preferred,
+)
+from memopt.sequencing.frames import CONTROL_FLOW, find_frames
+from memopt.sequencing.state import find_state_order
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memopt.buffers.buffer_graph import BufferGraph
+    from memopt.context import Context
+    from memopt.graph.graph import FunctionLibrary, Graph, Node
+
+_CONSTANTS = ("Const", "HostConst")
+_ANY_CPU = Device.parse("CPU:0=CPU")
+"""What times are estimated for: the same everywhere, so that plans are the same everywhere."""
+
+
+def network_of(
+    graph: Graph,
+    buffer_graph: BufferGraph,
+    sequence: Sequence[int],
+    context: Context,
+    *,
+    declined: frozenset[str] = frozenset(),
+    hints: Hints = NO_HINTS,
+) -> Network:
+    """A graph in a sequence as rematerialization sees it.
+
+    Operations with state follow those that read that state before them in the sequence, like those
+    that wait by control: a copy never reads what was written later.
+
+    Args:
+        graph: The graph.
+        buffer_graph: The same in numbers.
+        sequence: The nodes that run, as numbers.
+        context: What the pass knows.
+        declined: Names of further nodes that must not run twice.
+        hints: What the user says of them.
+    """
+    nodes = buffer_graph.nodes
+    place = {node: number for number, node in enumerate(nodes)}
+    runs = frozenset(sequence)
+    followers = [
+        [
+            place[user]
+            for user in node.control_users
+            # A constant that waits does so for nothing but being where its operation was.
+            if place[user] in runs and user.op not in _CONSTANTS
+        ]
+        for node in nodes
+    ]
+    for before, after in find_state_order(graph, nodes, sequence):
+        followers[before].append(after)
+    frames = find_frames(nodes, sequence)
+    named = context.fed | context.fetched | context.kept | declined
+    recomputable = [False] * len(nodes)
+    costs = context.costs or GrapplerCosts()
+    weights = [1] * len(nodes)
+    intensities = [0.0] * len(nodes)
+    for number in sequence:
+        node = nodes[number]
+        hint = hints.of(node)
+        recomputable[number] = (
+            not frames[number]
+            and node.name not in named
+            and hint not in (KEEP, SWAP)
+            and can_run_twice(node, graph.library)
+        )
+        if buffer_graph.made[number]:
+            cost = costs.cost(node, _ANY_CPU, context.properties)
+            time_ns = max(cost.execution_ns, 1)
+            weights[number] = preferred(time_ns) if hint == RECOMPUTE else time_ns
+            intensities[number] = cost.compute_ns / (cost.memory_ns + 1)
+    return Network(
+        buffer_graph=buffer_graph,
+        sequence=tuple(sequence),
+        inputs=[list(dict.fromkeys(place[t.node] for t in node.inputs)) for node in nodes],
+        followers=[list(dict.fromkeys(after)) for after in followers],
+        recomputable=recomputable,
+        weights=weights,
+        intensities=intensities,
+    )
+
+
+def can_run_twice(node: Node, library: FunctionLibrary | None) -> bool:
+    """Whether an operation gives the same again and leaves nothing behind.
+
+    Not so: what the registry calls stateful (random numbers, variables, queues), what it does not
+    know, control flow, calls of functions, and what takes or gives references, resources or
+    variants (the memory behind them is not a tensor's).
+    """
+    if node.op in CONTROL_FLOW or op_types.is_stateful(node, library):
+        return False
+    signature = op_types.signature(node.op, library)
+    if signature is None or signature.function_attributes:
+        return False
+    if library is not None and library.op_def(node.op) is not None:
+        return False
+    types = op_types.port_types(node, library)
+    return not any(
+        dtype in (DT_RESOURCE, DT_VARIANT) or dtype > REF_TYPE_OFFSET
+        for dtype in (*types.inputs, *types.outputs)
+    )

@@ -1,0 +1,138 @@
+"""What the bodies of functions may use: what a caller's limit leaves where it calls them.
+
+The remaining budget of XLA's `HloRematerialization` for called computations
+(tensorflow/compiler/xla/service/hlo_rematerialization.cc), where each is rematerialized once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from memopt.buffers.buffer_graph import simulate
+from memopt.graph import op_types
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from memopt.buffers.buffer_graph import BufferGraph
+    from memopt.graph.functiondef import Library
+    from memopt.graph.graph import Node
+
+MAIN = ""
+"""The name of the graph that no function is."""
+
+
+class Caller(NamedTuple):
+    """A graph or body in the order in which it runs.
+
+    Attributes:
+        buffer_graph: The graph in numbers; a node that calls functions makes what they give, and
+            has the peak of what runs inside it as scratch memory.
+        sequence: The nodes that run.
+        calls: By node: the functions that it calls, see `find_calls`.
+    """
+
+    buffer_graph: BufferGraph
+    sequence: Sequence[int]
+    calls: Mapping[int, Sequence[str]]
+
+
+def find_calls(nodes: Sequence[Node], library: Library) -> dict[int, tuple[str, ...]]:
+    """By node, as a number: the functions of the library that it calls."""
+    calls = {}
+    for number, node in enumerate(nodes):
+        called = dict.fromkeys(op_types.called_functions(node, library))
+        known = tuple(name for name in called if library.op_def(name) is not None)
+        if known:
+            calls[number] = known
+    return calls
+
+
+def called_budgets(
+    caller: Caller, limit_bytes: int, peaks_bytes: Mapping[str, int]
+) -> dict[str, int]:
+    """How high the peak of each function may be so that its caller keeps a limit.
+
+    All is told in bytes on top of what is held before: for a caller before its step, for a function
+    before it is called, its arguments included. So what else is in use while a function runs is
+    what the caller uses at the call less the function's own peak: what is live in the caller, and
+    in a loop what earlier turns have left. Of several functions of one node (a test and a body, the
+    sides of an If) only one runs at a time, and the one with the highest peak makes that of the
+    node. Where a function is called from several nodes, the smallest budget counts.
+
+    One simulation: linear in nodes and edges.
+
+    Args:
+        caller: What calls.
+        limit_bytes: What it may use.
+        peaks_bytes: By function: its peak as it is now, simulated alone; 0 where not given, which
+            makes the budget smaller.
+
+    Returns:
+        By function that is called: its budget in bytes, at least 0.
+    """
+    timeline = simulate(caller.buffer_graph, caller.sequence)
+    budgets: dict[str, int] = {}
+    for position, node in enumerate(caller.sequence):
+        functions = caller.calls.get(node, ())
+        own_bytes = max((peaks_bytes.get(name, 0) for name in functions), default=0)
+        used_bytes = timeline.usage_bytes[position] - timeline.held_bytes
+        left_bytes = max(0, limit_bytes - (used_bytes - own_bytes))
+        for name in functions:
+            budgets[name] = min(budgets.get(name, left_bytes), left_bytes)
+    return budgets
+
+
+def all_budgets(
+    callers: Mapping[str, Caller], limit_bytes: int, peaks_bytes: Mapping[str, int]
+) -> dict[str, int]:
+    """The budgets of all functions, those that are called by functions included, each once.
+
+    A function's own budget is the limit for those that it calls. A function that is called from
+    several graphs comes after all of them and gets the smallest budget. Functions that call
+    themselves, which TensorFlow does not run, get none.
+
+    Args:
+        callers: By name the functions, and the main graph by the name `MAIN`.
+        limit_bytes: What the main graph may use.
+        peaks_bytes: As for `called_budgets`.
+
+    Returns:
+        By function that the main graph calls, directly or through others: its budget in bytes.
+    """
+    waiting = _count_callers(callers)
+    budgets = {MAIN: limit_bytes}
+    ready = [MAIN]
+    while ready:
+        name = ready.pop()
+        if name not in callers:
+            continue
+        caller = callers[name]
+        for called, left_bytes in called_budgets(caller, budgets[name], peaks_bytes).items():
+            budgets[called] = min(budgets.get(called, left_bytes), left_bytes)
+        for called in _called(caller):
+            waiting[called] -= 1
+            if not waiting[called]:
+                ready.append(called)
+    del budgets[MAIN]
+    return {name: left_bytes for name, left_bytes in budgets.items() if not waiting[name]}
+
+
+def _count_callers(callers: Mapping[str, Caller]) -> dict[str, int]:
+    """By function: how many of the graphs that the main graph leads to call it."""
+    counts: dict[str, int] = {}
+    pending = [MAIN]
+    seen = {MAIN}
+    while pending:
+        name = pending.pop()
+        for called in _called(callers[name]) if name in callers else ():
+            counts[called] = counts.get(called, 0) + 1
+            if called not in seen:
+                seen.add(called)
+                pending.append(called)
+    return counts
+
+
+def _called(caller: Caller) -> dict[str, None]:
+    """The functions that nodes of the sequence call, each once."""
+    return dict.fromkeys(name for node in caller.sequence for name in caller.calls.get(node, ()))

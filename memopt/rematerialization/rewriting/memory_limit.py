@@ -1,0 +1,237 @@
+"""Brings a graph within limits: plans, copies in one edit each, and the order that they come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from memopt.buffers.buffer_graph import simulate
+from memopt.graph.copy_names import COPY_PREFIX
+from memopt.graph.traversal import Numbering
+from memopt.rematerialization.algorithms import Limits, make_plan
+from memopt.rematerialization.network import OUT_OF_REACH
+from memopt.rematerialization.rewriting.apply import apply_copies
+from memopt.rematerialization.rewriting.eligibility import can_run_twice, network_of
+from memopt.rematerialization.rewriting.hints import KEEP, SWAP, Hints, preferred
+from memopt.rematerialization.rewriting.summary import describe
+from memopt.rematerialization.storage.compression import NO_TILE, pad_buffers
+from memopt.rematerialization.storage.storable import find_forms
+from memopt.sequencing.fusions import find_fused_pairs, turn_pairs
+from memopt.sequencing.step import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline
+    from memopt.context import Context
+    from memopt.graph.graph import Node
+    from memopt.graph.rewriter import Decision, Rewriter
+    from memopt.rematerialization.algorithms import Plan
+    from memopt.rematerialization.network import Network
+    from memopt.rematerialization.rewriting.scope_budgets import ScopeBudget
+    from memopt.rematerialization.storage.compression import Compressor
+    from memopt.rematerialization.storage.forms import Form
+    from memopt.rematerialization.storage.offloading import Offloader
+    from memopt.rematerialization.xla.algorithm import Rematerialized
+
+_MEBIBYTE = 1 << 20
+_ATTEMPTS = 3
+"""How often a plan is made within less than the limit, since it came to more than was planned."""
+_SCOPE_ROUNDS = 3
+"""How often the budgets of scopes and of the step are planned one after the other."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How limits are kept.
+
+    Attributes:
+        algorithm: How plans are made: one of `ALGORITHMS`, or "best".
+        limits: What all of the step has to keep to, without the forms of its results.
+        compressor: What keeps results in smaller forms, if anything.
+        offloader: What takes results to the host, if anything.
+    """
+
+    algorithm: str
+    limits: Limits
+    compressor: Compressor | None = None
+    offloader: Offloader | None = None
+
+
+class MemoryLimiter:
+    """Brings a graph within limits, one after the other."""
+
+    def __init__(
+        self, rewriter: Rewriter, context: Context, hints: Hints, settings: Settings
+    ) -> None:
+        self._rewriter = rewriter
+        self._context = context
+        self._hints = hints
+        self._settings = settings
+        self._taken = _decline_taken_names(rewriter)
+
+    def network(self, buffer_graph: BufferGraph, sequence: Sequence[int]) -> Network:
+        """The graph as it is now, in a sequence."""
+        return network_of(
+            self._rewriter.graph,
+            buffer_graph,
+            sequence,
+            self._context,
+            declined=self._taken,
+            hints=self._hints,
+        )
+
+    def limits(self, network: Network) -> Limits:
+        """What all of the step has to keep to."""
+        settings = self._settings
+        if settings.compressor is None and settings.offloader is None:
+            return settings.limits
+        forms = find_forms(
+            self._rewriter,
+            network,
+            self._context,
+            compressor=settings.compressor,
+            offloader=settings.offloader,
+        )
+        return replace(settings.limits, forms=_hinted(forms, network, self._hints))
+
+    def keep_all(
+        self, network: Network, limits: Limits, scopes: Sequence[ScopeBudget]
+    ) -> MemoryTimeline:
+        """Keep the budgets of scopes and that of the step, as far as that can be.
+
+        What one plan changes can break what another one kept: then they are made again.
+        """
+        for _ in range(_SCOPE_ROUNDS):
+            for scope in scopes:
+                if not scope.is_kept(network.buffer_graph, network.sequence):
+                    network, limits = self._look_again(self._keep_scope(network, limits, scope))
+            final = self._keep(network, limits)
+            if all(scope.is_kept(final.buffer_graph, final.sequence) for scope in scopes):
+                break
+            network, limits = self._look_again(final)
+        return final
+
+    def _look_again(self, timeline: MemoryTimeline) -> tuple[Network, Limits]:
+        """The graph after a plan, and what it still has to keep to."""
+        network = self.network(timeline.buffer_graph, timeline.sequence)
+        return network, self.limits(network)
+
+    def _keep_scope(self, network: Network, limits: Limits, scope: ScopeBudget) -> MemoryTimeline:
+        narrowed = replace(network, buffer_graph=scope.buffers(network.buffer_graph))
+        return self._keep(
+            narrowed, replace(limits, limit_bytes=scope.limit_bytes, allocator=None), scope
+        )
+
+    def _keep(
+        self, network: Network, limits: Limits, scope: ScopeBudget | None = None
+    ) -> MemoryTimeline:
+        """Make the copies of a plan, in one edit; returns the memory of the step with them.
+
+        What has to stand side by side for oneDNN, either first, can take more than was planned.
+        Then there is another plan, with as much less.
+        """
+        before = self._rewriter.checkpoint()
+        asked = limits
+        for _ in range(_ATTEMPTS):
+            plan = make_plan(self._settings.algorithm, network, asked)
+            final = self._apply(network, plan, limits, scope)
+            less_bytes = _highest_bytes(final, scope) - limits.limit_bytes
+            if less_bytes <= 0 or plan.peak_bytes > asked.limit_bytes:
+                return final
+            self._rewriter.revert(before)
+            asked = replace(asked, limit_bytes=max(OUT_OF_REACH, asked.limit_bytes - less_bytes))
+        least = replace(limits, limit_bytes=OUT_OF_REACH, find_lowest=True)
+        plan = make_plan(self._settings.algorithm, network, least)
+        return self._apply(network, plan, limits, scope)
+
+    def _apply(
+        self, network: Network, plan: Plan, limits: Limits, scope: ScopeBudget | None
+    ) -> MemoryTimeline:
+        nodes = [network.buffer_graph.nodes[number] for number in network.sequence]
+        if plan.done is not None:
+            where = "" if scope is None else f"in the scope {scope.pattern!r}, "
+            decisions = _explain(plan.done, limits)
+            with self._rewriter.edit(where + _reason(network, plan, limits), decisions=decisions):
+                nodes = apply_copies(self._rewriter, plan.done, self._context)
+        return self._settle(nodes)
+
+    def padded(self, buffer_graph: BufferGraph) -> BufferGraph:
+        """The buffers as a device has them that pads, if that is asked for."""
+        compressor = self._settings.compressor
+        tile = NO_TILE if compressor is None else compressor.tile
+        return pad_buffers(buffer_graph, self._context.properties, tile)
+
+    def _settle(self, nodes: Sequence[Node]) -> MemoryTimeline:
+        """The sequence on the graph as it is now, simulated, oneDNN's pairs side by side."""
+        graph = self._rewriter.graph
+        step = Step.in_context(graph, self._context)
+        numbering = Numbering.of(graph)
+        sequence = step.settle([numbering.place(node) for node in nodes])
+        return simulate(self.padded(step.buffer_graph), sequence)
+
+
+def _highest_bytes(timeline: MemoryTimeline, scope: ScopeBudget | None) -> int:
+    """The peak of the step, or of a scope, whichever of a pair for oneDNN runs first."""
+    graph = timeline.buffer_graph
+    if scope is not None:
+        return scope.peak_bytes(graph, timeline.sequence)
+    pairs = find_fused_pairs(graph.nodes)
+    if not pairs:
+        return timeline.peak_bytes
+    turned = turn_pairs(graph.producers, timeline.sequence, pairs)
+    return max(timeline.peak_bytes, simulate(graph, turned).peak_bytes)
+
+
+def _hinted(
+    forms: Mapping[int, Sequence[Form]], network: Network, hints: Hints
+) -> dict[int, Sequence[Form]]:
+    """The forms of results, as far as hints allow them; what they ask for costs next to nothing."""
+    found: dict[int, Sequence[Form]] = {}
+    for number, choices in forms.items():
+        hint = hints.of(network.buffer_graph.nodes[number])
+        if hint == SWAP:
+            found[number] = [
+                form._replace(
+                    weight=preferred(form.weight), restore_weight=preferred(form.restore_weight)
+                )
+                for form in choices
+            ]
+        elif hint != KEEP:
+            found[number] = choices
+    return found
+
+
+def _explain(done: Rematerialized, limits: Limits) -> tuple[Decision, ...]:
+    # Not before it is used: it needs numpy.
+    from memopt.rematerialization.planned.decisions import explain
+
+    return explain(done, limits.forms)
+
+
+def _reason(network: Network, plan: Plan, limits: Limits) -> str:
+    assert plan.done is not None
+    return (
+        f"{describe(plan.done)}; so that the peak is "
+        f"{printed_bytes(plan.peak_bytes)} instead of {printed_bytes(network.peak_bytes)}, "
+        f"{printed_bytes(network.buffer_graph.held_bytes)} of which are held before the step; "
+        f"the limit is {printed_bytes(limits.limit_bytes)}"
+    )
+
+
+def _decline_taken_names(rewriter: Rewriter) -> frozenset[str]:
+    """The nodes whose copies would have the name of another node."""
+    graph = rewriter.graph
+    taken = []
+    for node in graph:
+        if COPY_PREFIX + node.name in graph and can_run_twice(node, graph.library):
+            rewriter.decline(node, f"the name {COPY_PREFIX + node.name!r} is taken")
+            taken.append(node.name)
+    return frozenset(taken)
+
+
+def printed_bytes(size_bytes: int) -> str:
+    """A size as people read it."""
+    if size_bytes < _MEBIBYTE:
+        return f"{size_bytes} bytes"
+    return f"{size_bytes / _MEBIBYTE:.2f} MiB"

@@ -1,0 +1,1 @@
+"""The simulated timeline: a virtual scheduler runs a graph on described devices, in numbers."""

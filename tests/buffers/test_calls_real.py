@@ -1,0 +1,92 @@
+"""Branches, calls and long loops in real steps: the peak is the simulated one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.total_order import chained
+
+from memopt.buffers.assignment import buffer_graph_of
+from memopt.buffers.buffer_graph import check_sequence, simulate
+from memopt.graph.graphdef import from_graph_def
+from memopt.graph.traversal import Numbering
+from memopt.runtime.process import step_process
+from memopt.runtime.program import Program
+from memopt.runtime.step_graph import needed_nodes
+from memopt.shapes.properties import Properties
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COUNT = 20_000
+
+
+def branch(sign: float) -> Callable[[Any], Any]:
+    """A loop in which the larger branch, the first one, is taken where the sign is positive."""
+    import tensorflow as tf
+
+    called = tf.function(lambda v: (tf.cumsum(v) * v, tf.reduce_sum(v)), autograph=False)
+
+    def large(row: Any) -> Any:
+        product, total = called(tf.sin(row))
+        return tf.cumsum(product) * tf.cumsum(row, reverse=True) + total
+
+    def turn(number: Any, row: Any) -> tuple[Any, Any]:
+        taken = sign * tf.reduce_sum(tf.abs(row)) >= 0.0
+        return number + 1, tf.cond(taken, lambda: large(row), lambda: tf.cumsum(row))
+
+    def step(x: Any) -> Any:
+        return tf.reduce_sum(tf.while_loop(lambda n, _: n < 4, turn, (0, x))[1])
+
+    return step
+
+
+def long_loop(turns: int) -> Callable[[Any], Any]:
+    """More turns than are followed, and those of the gradient."""
+    import tensorflow as tf
+
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.while_loop(
+                lambda n, _: n < turns, lambda n, v: (n + 1, tf.sin(tf.cumsum(v)) * v), (0, x)
+            )[1]
+        return tape.gradient(y, x)
+
+    return step
+
+
+def peaks(function: Callable[[Any], Any]) -> tuple[int, int]:
+    """The simulated peak of a step in program order, and the real one."""
+    import tensorflow as tf
+
+    signature = tf.TensorSpec((COUNT,), tf.float32)
+    concrete = tf.function(function, autograph=False).get_concrete_function(signature)
+    x = np.linspace(0.1, 1.0, COUNT, dtype=np.float32)
+    program = Program.from_concrete_function(concrete, [x])
+    graph_def, order = chained(program.item.graph_def)
+    program = program.replace_graph(graph_def)
+    with step_process(program) as process:
+        process.run(2)
+        real_bytes = process.measure().step_peak_bytes
+    graph, item = from_graph_def(graph_def), program.item
+    buffer_graph = buffer_graph_of(graph, Properties.of(item), fed=item.feed, fetched=item.fetch)
+    needed = needed_nodes(graph_def, item.fetch, ())
+    numbering = Numbering.of(graph)
+    sequence = [numbering.place(graph[name]) for name in order if name in needed]
+    check_sequence(buffer_graph, sequence)
+    return simulate(buffer_graph, sequence).step_peak_bytes, real_bytes
+
+
+@pytest.mark.parametrize("make_step", [lambda: branch(1.0), lambda: long_loop(90)])
+def test_the_peak_is_the_simulated_one(make_step: Callable[[], Callable[[Any], Any]]) -> None:
+    simulated_bytes, real_bytes = peaks(make_step())
+    assert real_bytes == pytest.approx(simulated_bytes, rel=0.001)
+
+
+def test_the_peak_is_no_higher_where_a_smaller_branch_is_taken() -> None:
+    simulated_bytes, real_bytes = peaks(branch(-1.0))
+    assert real_bytes <= simulated_bytes
+    assert simulated_bytes < 2.5 * real_bytes
