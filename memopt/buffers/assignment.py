@@ -17,6 +17,7 @@ from memopt.shapes.inferred_constants import kept_tensors
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from memopt.buffers.placed_tensors import PlacedTensors
     from memopt.graph.graph import Graph
     from memopt.shapes.properties import Properties
 
@@ -58,34 +59,35 @@ def buffer_graph_of(
     folding = Folding.of(graph, folded, kept, is_needed)
     builder = BufferBuilder(Callee(graph, properties, folding, runtime, given), Pool())
     builder.run()
-    _keep(builder, graph, fetched)
-    for tensor in kept_tensors(graph, builder.known, is_needed):
+    tensors = builder.tensors
+    _keep(tensors, graph, fetched)
+    for tensor in kept_tensors(graph, tensors.known, is_needed):
         # Shape inference holds it, no node reads it.
-        builder.pool.add(builder.known(tensor).least_bytes, lasting=True)
-    settle_loops(builder)
-    nodes, producers = builder.numbering.nodes, builder.numbering.producers
+        tensors.pool.add(tensors.known(tensor).least_bytes, lasting=True)
+    settle_loops(tensors, builder.loops.values())
+    nodes, producers = tensors.numbering.nodes, tensors.numbering.producers
     return BufferGraph(
         nodes=tuple(nodes),
         producers=[
             [p for p in dict.fromkeys(sources) if nodes[p].op not in NEXT_ITERATIONS]
             for sources in producers
         ],
-        made=builder.made,
-        read=builder.read,
-        size_bytes=builder.pool.size_bytes,
-        scratch_bytes=builder.scratch_bytes,
-        lasting=builder.pool.lasting,
-        reusable=builder.pool.reusable,
-        next_values=builder.pool.next_values,
+        made=tensors.made,
+        read=tensors.read,
+        size_bytes=tensors.pool.size_bytes,
+        scratch_bytes=tensors.scratch_bytes,
+        lasting=tensors.pool.lasting,
+        reusable=tensors.pool.reusable,
+        next_values=tensors.pool.next_values,
     )
 
 
-def _keep(builder: BufferBuilder, graph: Graph, fetched: Iterable[str]) -> None:
+def _keep(tensors: PlacedTensors, graph: Graph, fetched: Iterable[str]) -> None:
     """Fetched tensors and the values of variables last."""
-    kept = list(builder.pool.values.values())
+    kept = list(tensors.pool.values.values())
     for name in fetched:
         node, _, port = name.rpartition(":")
         if node in graph:
-            kept.append(builder.buffer(graph[node].output(int(port))))
-    for buffer in builder.pool.with_contents(kept):
-        builder.pool.lasting[buffer] = True
+            kept.append(tensors.buffer(graph[node].output(int(port))))
+    for buffer in tensors.pool.with_contents(kept):
+        tensors.pool.lasting[buffer] = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from memopt.buffers.loop_extrapolation import skip_turns
 from memopt.buffers.nested_steps import Loop, rise_bytes
@@ -11,8 +11,10 @@ from memopt.shapes.function_calls import BRANCHES, CALLS, LOOPS
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from memopt.buffers.builder import BufferBuilder
-    from memopt.buffers.nested_steps import Turn
+    from memopt.buffers.nested_steps import Run, Turn
+    from memopt.buffers.placed_tensors import PlacedTensors
+    from memopt.buffers.pool import Pool
+    from memopt.buffers.variables import Variables
     from memopt.graph.graph import Node
 
 MOST_TURNS = 1000
@@ -22,6 +24,16 @@ more counts as if it ended there."""
 SOME_TURNS = 16
 """So many turns at the beginning and at the end of a loop are followed; those in between make in
 one step what they keep."""
+
+
+class Functions(Protocol):
+    """The functions that the nodes of a graph can call."""
+
+    def names(self) -> Collection[str]:
+        """Their names."""
+
+    def callee(self, place: int, name: str) -> Run:
+        """The function of that name as the node at a place calls it."""
 
 
 class Given(NamedTuple):
@@ -36,56 +48,65 @@ class Given(NamedTuple):
     handles: list[int | None]
 
 
-def add_loop(builder: BufferBuilder, place: int, node: Node) -> Loop | None:
+class _Calls(NamedTuple):
+    """Where calls are followed: the buffers of the caller, and what it can call."""
+
+    tensors: PlacedTensors
+    functions: Functions
+
+
+def add_loop(
+    tensors: PlacedTensors, variables: Variables, library: Functions, place: int, node: Node
+) -> Loop | None:
     """Follow a While from turn to turn, a branch, or a call.
 
     `None` for other nodes, and where the functions are not in the library.
     """
-    known = builder.library_names()
+    known = library.names()
     functions = _functions(node, known)
     if not functions or any(name not in known for name in functions):
         return None
-    tensors = node.inputs[1:] if node.op in BRANCHES else node.inputs
+    inputs = node.inputs[1:] if node.op in BRANCHES else node.inputs
     given = Given(
-        [builder.buffer(tensor) for tensor in tensors],
-        [builder.variables.handle(tensor) for tensor in tensors],
+        [tensors.buffer(tensor) for tensor in inputs],
+        [variables.handle(tensor) for tensor in inputs],
     )
-    loop = Loop(place)
-    values = dict(builder.pool.values)
+    calls, loop = _Calls(tensors, library), Loop(place)
+    values = dict(tensors.pool.values)
     # What the functions do not read of what they are given goes at once.
-    loop.add(read=builder.pool.with_contents(given.buffers))
+    loop.add(read=tensors.pool.with_contents(given.buffers))
     if node.op in LOOPS:
-        _follow_turns(builder, loop, functions, given)
+        _follow_turns(calls, loop, functions, given)
     elif node.op in BRANCHES:
-        number = builder.number(node.inputs[0])
+        number = tensors.number(node.inputs[0])
         if number is not None:
             functions = [_taken(node, functions, number)]
-        _take_largest(builder, loop, functions, given)
+        _take_largest(calls, loop, functions, given)
     else:
-        turn = builder.callee(place, functions[0])(*given)
+        turn = library.callee(place, functions[0])(*given)
         loop.run(turn)
         loop.results = turn.results
-    _keep_values(builder, loop, given, values)
+    _keep_values(tensors, loop, given, values)
     # The node itself holds the results while its last operation ends.
-    loop.add(read=builder.pool.with_contents(loop.kept))
+    loop.add(read=tensors.pool.with_contents(loop.kept))
     return loop
 
 
 def _keep_values(
-    builder: BufferBuilder, loop: Loop, given: Given, values: Mapping[int, int]
+    tensors: PlacedTensors, loop: Loop, given: Given, values: Mapping[int, int]
 ) -> None:
     """What variables have afterwards is kept; what they have before the step is read if it was.
 
     Args:
-        builder: What places the node.
+        tensors: The buffers of the caller.
         loop: What ran inside it.
         given: What it is given.
         values: By variable: the buffer of its value before the node.
     """
-    pool = builder.pool
+    pool = tensors.pool
     loop.values = [value for handle, value in pool.values.items() if values.get(handle) != value]
     read = {handle for handle in given.handles if handle not in values}
-    builder.hold(loop.place, (pool.first_values[h] for h in pool.first_values if h in read))
+    tensors.hold(loop.place, (pool.first_values[h] for h in pool.first_values if h in read))
 
 
 def _functions(node: Node, known: Collection[str]) -> list[str]:
@@ -114,17 +135,16 @@ def _taken(node: Node, functions: Sequence[str], number: int) -> str:
     return functions[number] if 0 <= number < len(functions) else functions[-1]
 
 
-def _follow_turns(
-    builder: BufferBuilder, loop: Loop, functions: Sequence[str], given: Given
-) -> None:
+def _follow_turns(calls: _Calls, loop: Loop, functions: Sequence[str], given: Given) -> None:
     """Run test and body in turns until the test says no."""
-    test, run = (builder.callee(loop.place, name) for name in functions)
+    pool = calls.tensors.pool
+    test, run = (calls.functions.callee(loop.place, name) for name in functions)
     states: list[Sequence[int]] = [given.buffers]
     for count in range(MOST_TURNS):
         tested = test(states[-1], given.handles)
         loop.run(tested)
         # A test that cannot be told ends a loop after its first turn.
-        if not builder.pool.numbers.get(tested.results[0], 0 if count else 1):
+        if not pool.numbers.get(tested.results[0], 0 if count else 1):
             break
         turn = run(states[-1], given.handles)
         loop.turns.append(len(loop.made))
@@ -132,7 +152,11 @@ def _follow_turns(
         states = [*states[-2:], turn.results]
         if count + 1 == SOME_TURNS:
             skip_turns(
-                builder.pool, loop, states, lambda state: test(state, given.handles), SOME_TURNS
+                calls.tensors.pool,
+                loop,
+                states,
+                lambda state: test(state, given.handles),
+                SOME_TURNS,
             )
     loop.results = list(states[-1])
 
@@ -152,22 +176,20 @@ class _Branch(NamedTuple):
     size: tuple[int, int, int]
 
 
-def _take_largest(
-    builder: BufferBuilder, loop: Loop, functions: Sequence[str], given: Given
-) -> None:
+def _take_largest(calls: _Calls, loop: Loop, functions: Sequence[str], given: Given) -> None:
     """Run the branch whose results hold most and, among equals, the one with the highest peak.
 
     Where another one has a higher peak, that is in use before the branch begins: so neither the
     peak nor what is held afterwards is ever more than what is told.
     """
-    pool = builder.pool
+    pool = calls.tensors.pool
     values = dict(pool.values)
     branches = []
     for name in functions:
         # What a variable has before the step is the same in each branch.
         pool.values = {**pool.first_values, **values}
-        turn = builder.callee(loop.place, name)(*given)
-        branches.append(_Branch(turn, pool.values, _size(builder, turn)))
+        turn = calls.functions.callee(loop.place, name)(*given)
+        branches.append(_Branch(turn, pool.values, _size(pool, turn)))
     largest = max(branches, key=lambda branch: branch.size)
     pool.values = {**pool.first_values, **largest.values}
     others = [branch for branch in branches if branch is not largest]
@@ -182,8 +204,7 @@ def _take_largest(
     loop.results = largest.turn.results
 
 
-def _size(builder: BufferBuilder, turn: Turn) -> tuple[int, int, int]:
-    pool = builder.pool
+def _size(pool: Pool, turn: Turn) -> tuple[int, int, int]:
     made = {buffer for buffers in turn.made for buffer in buffers}
     held = pool.with_contents(turn.results)
     return (

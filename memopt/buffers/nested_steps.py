@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from memopt.buffers.buffer_graph import BufferGraph, simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from memopt.buffers.builder import BufferBuilder
+    from memopt.buffers.placed_tensors import PlacedTensors
     from memopt.buffers.pool import Pool
 
     Run = Callable[[Sequence[int], Sequence[int | None]], "Turn"]
@@ -82,15 +82,15 @@ class Loop:
         self.scratch_bytes.append(scratch_bytes)
 
 
-def settle_loops(builder: BufferBuilder) -> None:
+def settle_loops(tensors: PlacedTensors, loops: Collection[Loop]) -> None:
     """Loops become nodes like others."""
-    if not builder.loops:
+    if not loops:
         return
-    readers = Counter(buffer for buffers in builder.read for buffer in buffers)
-    for loop in builder.loops.values():
-        made, scratch_bytes = _settle(loop, builder.pool, lambda buffer: readers[buffer] > 1)
-        builder.made[loop.place] = made
-        builder.scratch_bytes[loop.place] = scratch_bytes
+    readers = Counter(buffer for buffers in tensors.read for buffer in buffers)
+    for loop in loops:
+        made, scratch_bytes = _settle(loop, tensors.pool, lambda buffer: readers[buffer] > 1)
+        tensors.made[loop.place] = made
+        tensors.scratch_bytes[loop.place] = scratch_bytes
 
 
 def _settle(loop: Loop, pool: Pool, read_elsewhere: Callable[[int], bool]) -> tuple[list[int], int]:

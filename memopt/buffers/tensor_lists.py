@@ -7,106 +7,103 @@ from typing import TYPE_CHECKING
 from memopt.graph.op_types import DT_VARIANT
 
 if TYPE_CHECKING:
-    from memopt.buffers.builder import BufferBuilder
+    from memopt.buffers.placed_tensors import PlacedTensors
     from memopt.graph.graph import Node
-
-LIST_BYTES = 64
-"""The size of a scalar that refers to a list; the elements lie in buffers of their own."""
 
 _NOT_SET = -1
 
 
-def add_list_op(builder: BufferBuilder, place: int, node: Node) -> bool:
+def add_list_op(tensors: PlacedTensors, place: int, node: Node) -> bool:
     """Place the outputs of an op on lists; whether it is one."""
-    if node.op in ("ZerosLike", "AddN") and builder.known(node.inputs[0]).dtype == DT_VARIANT:
-        (_add_zeros if node.op == "ZerosLike" else _add_sum)(builder, place, node)
+    if node.op in ("ZerosLike", "AddN") and tensors.known(node.inputs[0]).dtype == DT_VARIANT:
+        (_add_zeros if node.op == "ZerosLike" else _add_sum)(tensors, place, node)
         return True
     add = _OPS.get(node.op)
     if add is None:
         return False
-    add(builder, place, node)
+    add(tensors, place, node)
     return True
 
 
-def _add_empty(builder: BufferBuilder, place: int, node: Node) -> None:
+def _add_empty(tensors: PlacedTensors, place: int, node: Node) -> None:
     """`EmptyTensorList`: it grows as elements are pushed."""
     del node
-    builder.give_list(place, ())
+    tensors.give_list(place, ())
 
 
-def _add_reserved(builder: BufferBuilder, place: int, node: Node) -> None:
+def _add_reserved(tensors: PlacedTensors, place: int, node: Node) -> None:
     """`TensorListReserve`: so many elements, none of them set."""
-    count = builder.number(node.inputs[1]) or 0
-    builder.give_list(place, (_NOT_SET,) * count)
+    count = tensors.number(node.inputs[1]) or 0
+    tensors.give_list(place, (_NOT_SET,) * count)
 
 
-def _add_from_tensor(builder: BufferBuilder, place: int, node: Node) -> None:
+def _add_from_tensor(tensors: PlacedTensors, place: int, node: Node) -> None:
     """`TensorListFromTensor`: every row is copied."""
-    source = builder.known(node.inputs[0])
+    source = tensors.known(node.inputs[0])
     rows = source.shape[0] if source.shape else 0
     row_bytes = source.least_bytes // rows if rows > 0 else 0
-    builder.give_list(place, tuple(builder.make(place, row_bytes) for _ in range(rows)))
+    tensors.give_list(place, tuple(tensors.make(place, row_bytes) for _ in range(rows)))
 
 
-def _add_pushed(builder: BufferBuilder, place: int, node: Node) -> None:
+def _add_pushed(tensors: PlacedTensors, place: int, node: Node) -> None:
     """`TensorListPushBack`: the list holds the tensor; a list that nobody else has is changed."""
-    elements = builder.elements(node.inputs[0])
-    _change(builder, place, node, (*elements, builder.buffer(node.inputs[1])))
+    elements = tensors.elements(node.inputs[0])
+    _change(tensors, place, node, (*elements, tensors.buffer(node.inputs[1])))
 
 
-def _add_set(builder: BufferBuilder, place: int, node: Node) -> None:
+def _add_set(tensors: PlacedTensors, place: int, node: Node) -> None:
     """`TensorListSetItem`."""
-    elements = list(builder.elements(node.inputs[0]))
-    index = builder.number(node.inputs[1])
+    elements = list(tensors.elements(node.inputs[0]))
+    index = tensors.number(node.inputs[1])
     if index is None:
         index = elements.index(_NOT_SET) if _NOT_SET in elements else 0
     elements += [_NOT_SET] * (index + 1 - len(elements))
-    elements[index] = builder.buffer(node.inputs[2])
-    _change(builder, place, node, tuple(elements))
+    elements[index] = tensors.buffer(node.inputs[2])
+    _change(tensors, place, node, tuple(elements))
 
 
-def _add_popped(builder: BufferBuilder, place: int, node: Node) -> None:
+def _add_popped(tensors: PlacedTensors, place: int, node: Node) -> None:
     """`TensorListPopBack`: the shorter list, and the element itself."""
-    elements = builder.elements(node.inputs[0])
-    _change(builder, place, node, elements[:-1])
-    _give_element(builder, place, 1, elements[-1] if elements else _NOT_SET)
+    elements = tensors.elements(node.inputs[0])
+    _change(tensors, place, node, elements[:-1])
+    _give_element(tensors, place, 1, elements[-1] if elements else _NOT_SET)
 
 
-def _add_got(builder: BufferBuilder, place: int, node: Node) -> None:
+def _add_got(tensors: PlacedTensors, place: int, node: Node) -> None:
     """`TensorListGetItem`: the element itself, or zeros where it is not set."""
-    elements = builder.elements(node.inputs[0])
-    index = builder.number(node.inputs[1]) or 0
-    _give_element(builder, place, 0, elements[index] if index < len(elements) else _NOT_SET)
+    elements = tensors.elements(node.inputs[0])
+    index = tensors.number(node.inputs[1]) or 0
+    _give_element(tensors, place, 0, elements[index] if index < len(elements) else _NOT_SET)
 
 
-def _add_zeros(builder: BufferBuilder, place: int, node: Node) -> None:
+def _add_zeros(tensors: PlacedTensors, place: int, node: Node) -> None:
     """`ZerosLike` of a list: zeros for every element that is set."""
-    sizes = builder.pool.size_bytes
+    sizes = tensors.pool.size_bytes
     zeros = [
-        _NOT_SET if element < 0 else builder.make(place, sizes[element])
-        for element in builder.elements(node.inputs[0])
+        _NOT_SET if element < 0 else tensors.make(place, sizes[element])
+        for element in tensors.elements(node.inputs[0])
     ]
-    builder.give_list(place, tuple(zeros))
+    tensors.give_list(place, tuple(zeros))
 
 
-def _add_sum(builder: BufferBuilder, place: int, node: Node) -> None:
+def _add_sum(tensors: PlacedTensors, place: int, node: Node) -> None:
     """`AddN` of two lists: sums of elements that both have; others are shared."""
-    one, other = (builder.elements(tensor) for tensor in node.inputs[:2])
+    one, other = (tensors.elements(tensor) for tensor in node.inputs[:2])
     sums = []
     for a, b in zip(one, other, strict=False):
         both = a >= 0 and b >= 0
-        sums.append(builder.make(place, builder.pool.size_bytes[a]) if both else max(a, b))
-    builder.give_list(place, tuple(sums))
+        sums.append(tensors.make(place, tensors.pool.size_bytes[a]) if both else max(a, b))
+    tensors.give_list(place, tuple(sums))
 
 
-def _change(builder: BufferBuilder, place: int, node: Node, elements: tuple[int, ...]) -> None:
-    builder.give_list(place, elements, [builder.buffer(node.inputs[0])])
+def _change(tensors: PlacedTensors, place: int, node: Node, elements: tuple[int, ...]) -> None:
+    tensors.give_list(place, elements, [tensors.buffer(node.inputs[0])])
 
 
-def _give_element(builder: BufferBuilder, place: int, port: int, element: int) -> None:
+def _give_element(tensors: PlacedTensors, place: int, port: int, element: int) -> None:
     if element < 0:
-        element = builder.make(place, builder.output_bytes(place, port))
-    builder.give(place, element)
+        element = tensors.make(place, tensors.output_bytes(place, port))
+    tensors.give(place, element)
 
 
 _OPS = {

@@ -10,7 +10,7 @@ from memopt.graph.op_types import DT_RESOURCE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memopt.buffers.builder import BufferBuilder
+    from memopt.buffers.placed_tensors import PlacedTensors
     from memopt.graph.graph import Node, Tensor
 
 _UPDATES = ("AssignAddVariableOp", "AssignSubVariableOp", "ResourceApply")
@@ -21,12 +21,12 @@ class Variables:
     """The variables behind the resources of one run of a graph or function.
 
     Args:
-        builder: What places the outputs of the nodes.
+        tensors: The buffers of the run.
         given: By number of a function's argument: the variable that it stands for, if it does.
     """
 
-    def __init__(self, builder: BufferBuilder, given: Sequence[int | None]) -> None:
-        self._builder = builder
+    def __init__(self, tensors: PlacedTensors, given: Sequence[int | None]) -> None:
+        self._tensors = tensors
         self._given = given
         self._handles: dict[Tensor, int] = {}
         self._shared_names: dict[bytes, int] = {}
@@ -37,7 +37,7 @@ class Variables:
 
     def follow(self, place: int, node: Node) -> None:
         """Find out which variables the resources among a node's outputs stand for."""
-        for port, output in enumerate(self._builder.outputs(place)):
+        for port, output in enumerate(self._tensors.outputs(place)):
             if output.dtype != DT_RESOURCE:
                 continue
             handle = self._source(node, port)
@@ -56,40 +56,40 @@ class Variables:
 
     def add_op(self, place: int, node: Node) -> bool:
         """Place the outputs of an op that reads or updates variables; whether it is done."""
-        builder = self._builder
+        tensors = self._tensors
         handles = [self._handles[tensor] for tensor in node.inputs if tensor in self._handles]
         if not handles:
             return False
         if node.op == "ReadVariableOp":
-            value = self._value(handles[0], self._builder.outputs(place)[0].least_bytes)
-            builder.hold(place, [value])
-            builder.give(place, value)
+            value = self._value(handles[0], self._tensors.outputs(place)[0].least_bytes)
+            tensors.hold(place, [value])
+            tensors.give(place, value)
             return True
         if node.op == "AssignVariableOp":
-            value = builder.buffer(node.inputs[1])
-            builder.hold(place, [self._value(handles[0], builder.pool.size_bytes[value])])
-            builder.pool.values[handles[0]] = value
+            value = tensors.buffer(node.inputs[1])
+            tensors.hold(place, [self._value(handles[0], tensors.pool.size_bytes[value])])
+            tensors.pool.values[handles[0]] = value
             return True
         if node.op.startswith(_UPDATES):
             for handle in handles:
                 self._update(place, handle)
             return True
-        builder.hold(place, [builder.pool.values[h] for h in handles if h in builder.pool.values])
+        tensors.hold(place, [tensors.pool.values[h] for h in handles if h in tensors.pool.values])
         return False
 
     def _update(self, place: int, handle: int) -> None:
         """A variable's value is changed where it lies unless somebody else holds it."""
-        builder = self._builder
-        node = builder.numbering.nodes[place]
+        tensors = self._tensors
+        node = tensors.numbering.nodes[place]
         given = [tensor for tensor in node.inputs if tensor not in self._handles]
-        size_bytes = max((builder.known(tensor).least_bytes for tensor in given), default=0)
+        size_bytes = max((tensors.known(tensor).least_bytes for tensor in given), default=0)
         old = self._value(handle, size_bytes)
-        builder.hold(place, [old])
-        builder.pool.values[handle] = builder.make(place, builder.pool.size_bytes[old], [old])
+        tensors.hold(place, [old])
+        tensors.pool.values[handle] = tensors.make(place, tensors.pool.size_bytes[old], [old])
 
     def _value(self, handle: int, size_bytes: int) -> int:
         """The buffer of a variable's value by now; what it has before the step is made by none."""
-        pool = self._builder.pool
+        pool = self._tensors.pool
         if handle not in pool.values:
             pool.values[handle] = pool.first_values[handle] = pool.add(size_bytes)
         return pool.values[handle]

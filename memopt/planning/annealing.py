@@ -30,7 +30,8 @@ from memopt.planning.sequence_state import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from memopt.planning.problem import IntArray, Problem
+    from memopt.planning.arrays import IntArray
+    from memopt.planning.problem import Problem
     from memopt.planning.sequence_state import State
 
 _DRAWS = 4096

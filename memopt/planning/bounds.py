@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from memopt.planning.problem import IntArray, Problem
+    from memopt.planning.arrays import IntArray
+    from memopt.planning.problem import Problem
 
 _EARLIER, _LATER = 1, 2
 _MOST_LOOKED_AT = 2_000

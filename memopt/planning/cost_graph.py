@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from memopt.planning.problem import IntArray
+    from memopt.planning.arrays import IntArray
 
     BoolArray = npt.NDArray[np.bool_]
 

@@ -36,7 +36,8 @@ from memopt.planning.sequence_state import (
 )
 
 if TYPE_CHECKING:
-    from memopt.planning.problem import IntArray, Problem
+    from memopt.planning.arrays import IntArray
+    from memopt.planning.problem import Problem
     from memopt.planning.sequence_state import State
 
 _NOWHERE = -1

@@ -23,7 +23,8 @@ from memopt.planning.bounds import return_costs, working_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memopt.planning.problem import IntArray, Problem
+    from memopt.planning.arrays import IntArray
+    from memopt.planning.problem import Problem
 
 _WORK = 2_000_000
 """Values looked at, and what else a step takes in these; one or two seconds."""

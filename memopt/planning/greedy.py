@@ -18,7 +18,8 @@ from memopt.planning.problem import output_bytes
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from memopt.planning.problem import IntArray, Problem
+    from memopt.planning.arrays import IntArray
+    from memopt.planning.problem import Problem
 
 _NEVER = np.iinfo(np.int64).max
 _PATIENCE = 1.3

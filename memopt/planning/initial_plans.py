@@ -15,7 +15,8 @@ from memopt.planning.segments import PathWalk, SegmentWalk, segment_counts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memopt.planning.problem import IntArray, Problem
+    from memopt.planning.arrays import IntArray
+    from memopt.planning.problem import Problem
 
 _SHARES = (1.0, 0.95)
 """Of the budget, that walks keep to: what they think of the bytes in use is a little too little."""

@@ -10,7 +10,8 @@ import numpy as np
 from memopt.planning.problem import output_bytes
 
 if TYPE_CHECKING:
-    from memopt.planning.problem import IntArray, Problem
+    from memopt.planning.arrays import IntArray
+    from memopt.planning.problem import Problem
 
 
 def list_order(problem: Problem) -> IntArray:

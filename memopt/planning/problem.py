@@ -10,14 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from memopt.planning.arrays import IntArray
     from memopt.planning.cost_graph import CostGraph
-
-IntArray = npt.NDArray[np.int64]
 
 COPIES = 8
 """How often an operation may be computed, swaps in included."""

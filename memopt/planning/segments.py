@@ -15,7 +15,8 @@ from memopt.planning.greedy import Walk
 from memopt.planning.problem import output_bytes
 
 if TYPE_CHECKING:
-    from memopt.planning.problem import IntArray, Problem
+    from memopt.planning.arrays import IntArray
+    from memopt.planning.problem import Problem
 
 _WITHOUT_LIMIT = 1 << 62
 

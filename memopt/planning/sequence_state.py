@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from memopt.jit import compiled, compiled_apart, next_random
-from memopt.planning.problem import COPIES, IntArray
+from memopt.planning.problem import COPIES
 
 if TYPE_CHECKING:
+    from memopt.planning.arrays import IntArray
     from memopt.planning.problem import Problem
 
 LENGTH, COST, OVERSHOOT, BUDGET, RANDOM = range(5)

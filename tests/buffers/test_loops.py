@@ -13,7 +13,7 @@ from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline, check_seque
 from memopt.buffers.calls import SOME_TURNS
 from memopt.buffers.kernel_rules import Runtime
 from memopt.buffers.loop_extrapolation import skip_turns
-from memopt.buffers.tensor_lists import LIST_BYTES
+from memopt.buffers.placed_tensors import LIST_BYTES
 from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
 from memopt.shapes.properties import Properties

@@ -12,9 +12,9 @@ from support.small_buffers import Step, chain_graph, small_graph
 
 from memopt.buffers.buffer_graph import check_sequence, simulate
 from memopt.rematerialization.paths.algorithm import ALL, NONE, rematerialize_paths
-from memopt.rematerialization.paths.clone_buffers import Facts
 from memopt.rematerialization.paths.clones import Clones
 from memopt.rematerialization.paths.cuts import Cuts
+from memopt.rematerialization.paths.facts import Facts
 from memopt.rematerialization.paths.rounds import Ends, Round
 from memopt.rematerialization.paths.usage_ranges import UsageRanges
 from memopt.sequencing.depth_first import dfs_sequence, postorder_sequence

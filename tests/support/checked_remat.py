@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from memopt.rematerialization.instructions import Instructions
     from memopt.rematerialization.xla.algorithm import Rematerialized
-    from memopt.rematerialization.xla.blocks import Stored
+    from memopt.rematerialization.xla.insertions import Stored
 
 
 class CheckedTracker(MemoryUsageTracker):

@@ -10,7 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memopt.planning.problem import IntArray, Problem
+    from memopt.planning.arrays import IntArray
+    from memopt.planning.problem import Problem
 
     Reads = list[list[tuple[int, int, int]]]
 

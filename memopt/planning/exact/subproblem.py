@@ -25,8 +25,9 @@ from memopt.planning.problem import COPIES, output_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from memopt.planning.arrays import IntArray
     from memopt.planning.exact.live_ranges import Lives, Reads
-    from memopt.planning.problem import IntArray, Problem
+    from memopt.planning.problem import Problem
 
 _MOST_ACROSS = 100
 """Operations that are held across the window and may be dropped in it."""

@@ -20,10 +20,11 @@ from memopt.planning.problem import COPIES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memopt.planning.arrays import IntArray
     from memopt.planning.bounds import Bounds
     from memopt.planning.exact.cp_sat import Answer
     from memopt.planning.exact.live_ranges import Reads
-    from memopt.planning.problem import IntArray, Problem
+    from memopt.planning.problem import Problem
 
 
 class Limits(NamedTuple):

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memopt.rematerialization.paths.articulations import find_articulations
-from memopt.rematerialization.paths.clone_buffers import Facts
 from memopt.rematerialization.paths.clones import Clones, precedence_of
 from memopt.rematerialization.paths.cuts import Cuts
 from memopt.rematerialization.paths.dematerialization import dematerialize
+from memopt.rematerialization.paths.facts import Facts
 from memopt.rematerialization.paths.rounds import Ends, Round
 from memopt.rematerialization.xla.algorithm import Rematerialized
 

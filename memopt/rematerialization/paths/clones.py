@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline
     from memopt.rematerialization.instructions import Instructions
-    from memopt.rematerialization.paths.clone_buffers import Facts
+    from memopt.rematerialization.paths.facts import Facts
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +151,7 @@ class Clones:
 
     def settle(self, sequence: list[int]) -> Settled:
         """What runs in a sequence, simulated."""
-        table = CloneBuffers(self, sequence)
+        table = CloneBuffers(self.facts, self.origin, self.inputs, sequence)
         timeline = simulate(table.graph(), sequence)
         weights, count = self.facts.network.weights, len(self.facts.runs)
         cost = sum(weights[self.origin[i]] for i in sequence if i >= count)
@@ -161,7 +161,7 @@ class Clones:
 
     def buffer_graph(self, sequence: Sequence[int], producers: list[list[int]]) -> BufferGraph:
         """The graph with the clones in numbers: what a sequencer needs."""
-        return CloneBuffers(self, sequence).graph(producers)
+        return CloneBuffers(self.facts, self.origin, self.inputs, sequence).graph(producers)
 
     def to_instructions(self, sequence: Sequence[int]) -> tuple[Instructions, list[int], list[int]]:
         """The clones as rematerialization hands them on.
@@ -183,7 +183,7 @@ class Clones:
         numbers = [number[instruction] for instruction in sequence]
         runs = frozenset(numbers)
         removed = [node for node in self.facts.network.sequence if node not in runs]
-        buffers = CloneBuffers(Clones(self.facts, origin, inputs), numbers)
+        buffers = CloneBuffers(self.facts, origin, inputs, numbers)
         return ClonedInstructions(buffers, removed), numbers, removed
 
 

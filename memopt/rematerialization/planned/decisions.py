@@ -13,7 +13,7 @@ from memopt.rematerialization.planned.reduction import Reduction
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from memopt.planning.problem import IntArray
+    from memopt.planning.arrays import IntArray
     from memopt.rematerialization.storage.forms import Form
     from memopt.rematerialization.xla.algorithm import Rematerialized
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from memopt.rematerialization.copies import Copies
+from memopt.rematerialization.xla.insertions import Copied, Stored
 from memopt.rematerialization.xla.memory_tracker import NOBODY
 
 if TYPE_CHECKING:
@@ -13,20 +14,6 @@ if TYPE_CHECKING:
     from memopt.rematerialization.instructions import Instructions
     from memopt.rematerialization.storage.forms import Form
     from memopt.rematerialization.xla.memory_tracker import MemoryUsageTracker
-
-
-class Copied(NamedTuple):
-    """What came of copying a block.
-
-    Attributes:
-        copies: The copies in the order in which they run, those of views included.
-        last: The copy of the block's last member.
-        moved: Pairs of a reader and the original's buffer that it does not read any more.
-    """
-
-    copies: list[int]
-    last: int
-    moved: list[tuple[int, int]]
 
 
 def copy_block(
@@ -42,20 +29,6 @@ def copy_block(
         members: What to copy, producers first.
     """
     return _Copying(instructions, tracker, members).copy()
-
-
-class Stored(NamedTuple):
-    """What came of storing a result in another form.
-
-    Attributes:
-        store: What stores it; it counts as run.
-        last_use: After whom: the last who reads the result itself.
-        copied: What restores it, and copies of views of it.
-    """
-
-    store: int
-    last_use: int
-    copied: Copied
 
 
 def store_result(

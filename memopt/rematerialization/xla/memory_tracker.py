@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from memopt.rematerialization.instructions import Instructions
-    from memopt.rematerialization.xla.blocks import Stored
+    from memopt.rematerialization.xla.insertions import Stored
 
 NOBODY = -1
 
