@@ -123,7 +123,7 @@ def training(model: str, options: dict[str, str] | None) -> Iterator[Callable[[s
         process.wait()
 
 
-def train(name: str, options: dict[str, str] | None) -> None:
+def train(name: str, options: dict[str, Any] | None) -> None:
     """Train, and answer what is asked on standard input."""
     import keras
     import tensorflow as tf

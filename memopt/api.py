@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import replace
+from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ from memopt.errors import OptionsError
 from memopt.flags import Flags
 from memopt.io import as_item, write_bytes
 from memopt.optimizer import MemoryOptimizer
-from memopt.options import DEFAULT_TARGET_SCOPE, Level, PlanBudget
+from memopt.options import DEFAULT_TARGET_SCOPE, Level, PlanBudget, as_texts, check_whole
 from memopt.passes import Rematerialization
 from memopt.report.dot import dot_text
 from memopt.report.memory_log import memory_log_lines
@@ -92,12 +94,14 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
     """
     given = Flags(level, budget, algorithm, scheduler, small_node_limit, dump_dot, dump_memlog)
     flags = Flags.from_environment().overridden_by(given)
+    check_whole("deadline_ms", deadline_ms)
+    check_whole("small_node_limit", flags.small_node_limit or 0)
     optimizer = MemoryOptimizer(
         level_of(flags),
         target_scope,
         rule,
         all_ports,
-        pass_options=tuple(pass_options),
+        pass_options=as_texts("pass_options", pass_options),
         costs=costs,
         as_grappler=as_grappler,
         deadline_ms=deadline_ms,
@@ -112,7 +116,7 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
     if optimizer.pipeline().repeated:
         cluster = VirtualCluster.of(devices)
     item = as_item(graph, fetch, feed)
-    result = optimizer.optimize(cluster, replace(item, keep=(*item.keep, *keep)))
+    result = optimizer.optimize(cluster, replace(item, keep=(*item.keep, *as_texts("keep", keep))))
     _dump(result, flags)
     return result
 
@@ -122,8 +126,28 @@ def level_of(flags: Flags) -> str:
     return flags.level or (Level.HEURISTICS if flags.budget is None else Level.ORDERED)
 
 
-def rewrite(
-    function: ConcreteFunction, *, graph_def: GraphDef | None = None, **options: Any
+def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
+    function: ConcreteFunction,
+    *,
+    graph_def: GraphDef | None = None,
+    level: str | None = None,
+    devices: VirtualCluster | Iterable[Device | str] | None = None,
+    target_scope: str = DEFAULT_TARGET_SCOPE,
+    rule: str = "list",
+    all_ports: bool = False,
+    pass_options: Sequence[str] = (),
+    costs: CostModel | str = GRAPPLER,
+    as_grappler: bool = False,
+    deadline_ms: int = 0,
+    budget: Budget | int | str | None = None,
+    algorithm: str | None = None,
+    scheduler: str | None = None,
+    small_node_limit: int | None = None,
+    dump_dot: str | None = None,
+    dump_memlog: str | None = None,
+    fetch: Sequence[str] | None = None,
+    feed: Sequence[str] | None = None,
+    keep: Sequence[str] = (),
 ) -> ConcreteFunction:
     """A function that computes the same and needs less memory.
 
@@ -132,20 +156,69 @@ def rewrite(
 
     Args:
         function: The function, from `tf.function(...).get_concrete_function(...)`.
-        graph_def: A graph that `optimize` made of this function; if not given, it is made here.
-        **options: As for `optimize`.
+        graph_def: A graph that `optimize` made of this function, instead of options; if not given,
+            the function is optimized with the options that follow.
+        level: How much is done; see `Level`. Without, HEURISTICS, or ORDERED with a budget.
+        devices: What the step runs on: a cluster, or devices or their descriptions
+            ("GPU:0=GPU:16GiB"). Without, this machine's, as TensorFlow lists them.
+        target_scope: The name scope of gradient operations; "auto" finds them by structure.
+        rule: How operations that are cheap to recompute are told: "list" (Grappler's) or "cost".
+        all_ports: Recompute for readers of every output port, not only of the first.
+        pass_options: Options of passes, such as "swapping{improved=true}".
+        costs: How long operations take in the simulation; see `choose_costs`.
+        as_grappler: Do exactly what Grappler does, though its sums may differ in their last bits.
+        deadline_ms: Milliseconds after which no further pass starts; 0 for no deadline.
+        budget: What may be in use at any moment of the step, everything included: bytes, "6GiB", or
+            "60%" of what the step itself adds at its peak when it runs unchanged.
+        algorithm: How a budget is kept, and as in what follows: see `Rematerialization`.
+        scheduler: How the order is found.
+        small_node_limit: MiB; what makes no more than this is not computed again for its own sake.
+        dump_dot: A file for the large tensors before and after, as a DOT graph.
+        dump_memlog: A file for the memory in use at each operation of the rewritten step.
+        fetch: Tensors and operations that the caller asks for; found out if not given.
+        feed: Tensors that the caller gives; found out if not given.
+        keep: Further nodes that must stay as they are called.
 
     Raises:
         InvalidGraphError: The graph cannot be rewritten, or `graph_def` is not of this function.
-        OptionsError: An option is not valid.
+        OptionsError: An option is not valid, or one is given beside `graph_def`.
+        BudgetError: The step cannot be made to keep to the budget.
     """
     from memopt.runtime.function import build_function
 
+    optimized = partial(
+        optimize,
+        function,
+        level=level,
+        devices=devices,
+        target_scope=target_scope,
+        rule=rule,
+        all_ports=all_ports,
+        pass_options=pass_options,
+        costs=costs,
+        as_grappler=as_grappler,
+        deadline_ms=deadline_ms,
+        budget=budget,
+        algorithm=algorithm,
+        scheduler=scheduler,
+        small_node_limit=small_node_limit,
+        dump_dot=dump_dot,
+        dump_memlog=dump_memlog,
+        fetch=fetch,
+        feed=feed,
+        keep=keep,
+    )
     if graph_def is None:
-        graph_def = optimize(function, **options).graph_def
-    elif options:
+        graph_def = optimized().graph_def
+    elif _differ_from_defaults(optimized.keywords):
         raise OptionsError("options have no effect on a graph that is given")
     return build_function(graph_def, function)
+
+
+def _differ_from_defaults(options: Mapping[str, Any]) -> bool:
+    """Whether any of these options of `optimize` is not at its default."""
+    parameters = signature(optimize).parameters
+    return any(value != parameters[name].default for name, value in options.items())
 
 
 def _dump(result: OptimizationResult, flags: Flags) -> None:

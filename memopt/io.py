@@ -246,11 +246,13 @@ def meta_graph_of(item: GrapplerItem) -> MetaGraphDef:
     return meta_graph
 
 
-def save(graph: GraphSource, path: str) -> None:
+def save(graph: GraphSource, path: str | os.PathLike[str]) -> None:
     """Write a graph or a training step to a file that memopt and TensorFlow read.
 
-    A ConcreteFunction or item becomes a MetaGraphDef that says how it is called (see
-    `meta_graph_of`), a message stays what it is; a path that ends in `.pbtxt` gets text.
+    Args:
+        graph: A GraphDef or MetaGraphDef, written as it is, or a ConcreteFunction, GrapplerItem or
+            path, which becomes a MetaGraphDef that says how it is called (see `meta_graph_of`).
+        path: The file; text if it ends in `.pbtxt`.
 
     Raises:
         FileError: The place cannot be written to.

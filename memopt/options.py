@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from operator import index
+from typing import TYPE_CHECKING, SupportsIndex, cast
 
 from memopt.errors import OptionsError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tensorflow.core.protobuf.config_pb2 import ConfigProto
     from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
@@ -47,7 +51,7 @@ class Level(StrEnum):
             OptionsError: There is no such level.
         """
         try:
-            return cls(text.lower())
+            return cls(str(text).lower())
         except ValueError:
             known = ", ".join(level.value for level in cls)
             raise OptionsError(f"there is no level {text!r}; the levels: {known}") from None
@@ -196,6 +200,33 @@ def _compiles_all(jit_level: int, xla_flags: str) -> bool:
         else:
             single = several = int(match["both"] or 1)
     return min(single or jit_level, several or jit_level) >= 1
+
+
+def check_whole(name: str, value: object, least: int = 0) -> None:
+    """Check an option that is a whole number.
+
+    Raises:
+        OptionsError: It is none, or less than `least`.
+    """
+    try:
+        number = index(cast("SupportsIndex", value))
+    except TypeError:
+        raise OptionsError(f"{name} is a whole number, not {value!r}") from None
+    if number < least:
+        raise OptionsError(f"{name} is {number}, less than {least}")
+
+
+def as_texts(name: str, value: Sequence[str]) -> tuple[str, ...]:
+    """An option that is a sequence of texts, as a tuple.
+
+    Raises:
+        OptionsError: It is a single text, or something else.
+    """
+    if not isinstance(value, str):
+        texts = tuple(value) if isinstance(value, Iterable) else (value,)
+        if all(isinstance(text, str) for text in texts):
+            return texts
+    raise OptionsError(f"{name} is a sequence of texts, not {value!r}")
 
 
 _BYTES = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[KMGT]i?)?B?", re.IGNORECASE)

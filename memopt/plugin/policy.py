@@ -1,19 +1,22 @@
-"""Policy: what is done to which graphs; one for the process, and others for a while."""
+"""Policy: what is done to which graphs; one for the process, others for a thread or a block."""
 
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, fields, replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from memopt.errors import OptionsError
 from memopt.optimizer import MemoryOptimizer
-from memopt.options import Budget, Level, Options
+from memopt.options import Budget, Level, Options, as_texts, check_whole
 from memopt.passes import Rematerialization
 from memopt.passes.recomputation import AUTO_SCOPE
 from memopt.rematerialization.algorithms import BEST
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
     from memopt.flags import Flags
@@ -26,24 +29,24 @@ class Policy:
     """What is done to the graphs that TensorFlow optimizes.
 
     Attributes:
-        level: How much is done: a `Level` or its name. ORDERED, the default, is the one that saves
-            memory without computing anything twice; with a budget it computes again.
-        budget: What may be in use at any moment of a step, everything included: bytes, "6GiB", or
-            "60%" of what the step itself adds at its peak when it runs unchanged. Where it cannot
-            be kept, the step runs in the least that was found, and a warning says so.
+        level: How much is done: a `Level` or its name. ORDERED saves memory without recomputation;
+            with a budget it recomputes.
+        budget: The most memory that may be in use at any moment of a step, everything included:
+            bytes, "6GiB", or "60%" of what the step itself adds at its peak when it runs unchanged.
+            A step that cannot keep it runs at the lowest peak that was found, with a warning.
         min_nodes: Graphs with fewer nodes are left alone.
         only: "training" for graphs that compute gradients, "all" for all.
         report_dir: A folder for one JSON report for each graph that is rewritten.
-        from_config: Whether `memory_optimization` and
-            `memory_optimizer_target_node_name_scope` in the user's RewriterConfig come first.
+        from_config: Whether `memory_optimization` and `memory_optimizer_target_node_name_scope` of
+            the user's RewriterConfig take precedence.
         deadline_ms: Milliseconds after which a graph is left as it is. TensorFlow's own limit for
             all of Grappler's work on a graph is five minutes.
-        disable_fusions: Whether TensorFlow's remapper is off, which makes one operation of several,
-            so that there is more to choose from.
+        disable_fusions: Whether TensorFlow's remapper is off, which fuses operations; without
+            fusions the planner has more operations to choose from.
         target_scope: The name scope of gradient operations; "auto" finds them by structure.
         algorithm: How a budget is kept: see `Rematerialization`.
-        scheduler: How the order is found.
-        small_node_limit: MiB; what makes no more than this is not computed again for its own sake.
+        scheduler: How the order of execution is found.
+        small_node_limit: MiB; smaller results are not recomputed for their own sake.
         pass_options: Options of passes, such as "ordering{smallest_bytes=65536}".
 
     Raises:
@@ -54,7 +57,7 @@ class Policy:
     budget: Budget | int | str | None = None
     min_nodes: int = 32
     only: Literal["training", "all"] = "training"
-    report_dir: str | None = None
+    report_dir: str | PathLike[str] | None = None
     from_config: bool = False
     deadline_ms: int = 120_000
     disable_fusions: bool = False
@@ -62,17 +65,19 @@ class Policy:
     algorithm: str = BEST
     scheduler: str = BEST
     small_node_limit: int = 0
-    pass_options: tuple[str, ...] = ()
+    pass_options: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "level", Level.parse(self.level))
-        object.__setattr__(self, "pass_options", tuple(self.pass_options))
+        object.__setattr__(self, "pass_options", as_texts("pass_options", self.pass_options))
+        for name in ("min_nodes", "deadline_ms", "small_node_limit"):
+            check_whole(name, getattr(self, name))
+        if not isinstance(self.report_dir, str | PathLike | None):
+            raise OptionsError(f"report_dir is the path of a folder, not {self.report_dir!r}")
         if self.budget is not None:
             object.__setattr__(self, "budget", Budget.parse(self.budget))
         if self.only not in (TRAINING, ALL):
             raise OptionsError(f"only is {TRAINING!r} or {ALL!r}, not {self.only!r}")
-        if self.min_nodes < 0:
-            raise OptionsError(f"min_nodes is {self.min_nodes}, less than 0")
         if self.deadline_ms <= 0:
             raise OptionsError(f"a deadline is after 1 ms or more, not {self.deadline_ms}")
         self.optimizer()
@@ -82,7 +87,16 @@ class Policy:
         """The policy that flags ask for, as in MEMOPT_FLAGS.
 
         Raises:
-            OptionsError: A flag is not valid, or is none of a policy's.
+            OptionsError: A flag is not valid, or is not a policy's.
+        """
+        return cls(**cls.flagged(flags))
+
+    @classmethod
+    def flagged(cls, flags: Flags) -> dict[str, Any]:
+        """The fields that flags set, by name.
+
+        Raises:
+            OptionsError: A flag is not a policy's.
         """
         known = {field.name for field in fields(cls)}
         given = {name: value for name, value in vars(flags).items() if value is not None}
@@ -90,10 +104,10 @@ class Policy:
         if unknown:
             names = ", ".join(f"--{name}" for name in unknown)
             raise OptionsError(f"{names} has no effect on programs that run; take it away")
-        return cls(**given)
+        return given
 
-    def with_options(self, options: dict[str, Any]) -> Policy:
-        """This policy with some of its options changed.
+    def with_options(self, options: Mapping[str, Any]) -> Policy:
+        """This policy with some of its fields changed.
 
         Raises:
             OptionsError: There is no such option, or its value is not valid.
@@ -106,9 +120,9 @@ class Policy:
         return replace(self, **options)
 
     def as_configured(self, config: RewriterConfig) -> Policy | None:
-        """This policy, but for what a RewriterConfig says; `None` if it says to do nothing.
+        """This policy with what a RewriterConfig sets; `None` if it sets NO_MEM_OPT.
 
-        What it leaves at its default says nothing.
+        A field of the RewriterConfig at its default changes nothing.
 
         Raises:
             OptionsError: It asks for a level that memopt does not have.
@@ -122,10 +136,10 @@ class Policy:
         return replace(self, level=options.level, budget=None, target_scope=scope)
 
     def optimizer(self, budget: Budget | int | str | None = None) -> MemoryOptimizer:
-        """The optimizer that does it.
+        """The optimizer that this policy describes.
 
         Args:
-            budget: Another budget than the policy's.
+            budget: Replaces the policy's budget.
 
         Raises:
             OptionsError: An option is not valid.
@@ -133,7 +147,7 @@ class Policy:
         return MemoryOptimizer(
             self.level,
             self.target_scope,
-            pass_options=self.pass_options,
+            pass_options=tuple(self.pass_options),
             deadline_ms=self.deadline_ms,
             budget=self.budget if budget is None else budget,
             rematerialization=Rematerialization(
@@ -145,7 +159,7 @@ class Policy:
 
 
 class Unset:
-    """Where nothing was said, as opposed to memopt being off."""
+    """No policy was set, as opposed to memopt being off."""
 
 
 UNSET: Final = Unset()
@@ -155,10 +169,10 @@ _of_context: ContextVar[Policy | Unset | None] = ContextVar("memopt_policy", def
 
 
 def current_policy() -> Policy | Unset | None:
-    """The policy here: this context's, or else the process's.
+    """The policy of this context, or else of the process.
 
-    `None` if memopt is off, `UNSET` if nobody switched it on or off: then it does what functions
-    ask for themselves.
+    `None` if memopt is off, `UNSET` if it was never switched on or off: then only decorated
+    functions are rewritten.
     """
     here = _of_context.get()
     return _of_process[0] if isinstance(here, Unset) else here

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from os import fspath
 from typing import TYPE_CHECKING
 
 from memopt.errors import MemoptError
@@ -171,7 +172,7 @@ class _Call:
         if folder is None or outcome != "rewritten":
             return record
         try:
-            return replace(record, report_file=write_report(folder, record, work.report))
+            return replace(record, report_file=write_report(fspath(folder), record, work.report))
         except MemoptError as error:
             RECORDS.say_once(f"a report is not written: {error}", error)
             return record

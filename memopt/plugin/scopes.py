@@ -12,7 +12,7 @@ from memopt.plugin.marks import SCOPE
 from memopt.plugin.policy import Policy, Unset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
@@ -75,7 +75,7 @@ def _marked(function: Callable[..., Any], text: bytes) -> Callable[..., Any]:
     return marked
 
 
-def scope_text(options: dict[str, Any], *, enabled: bool) -> bytes:
+def scope_text(options: Mapping[str, Any], *, enabled: bool) -> bytes:
     """What the attribute says.
 
     Raises:

@@ -1,14 +1,17 @@
-"""memopt inside TensorFlow, switched on and off: for the process, for a while, for a function."""
+"""Switches memopt on and off inside TensorFlow: for the process, a `with` block, a function."""
 
 from __future__ import annotations
 
 import atexit
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, overload
+from functools import cache, wraps
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, overload
 
 from memopt.flags import Flags
+from memopt.options import Level
+from memopt.passes.recomputation import AUTO_SCOPE
 from memopt.plugin.bridge import register
 from memopt.plugin.configs import note_session_configs, tag_functions, untag_functions
 from memopt.plugin.functions import rewrite_function
@@ -25,26 +28,44 @@ from memopt.plugin.records import RECORDS
 from memopt.plugin.rewriting import rewrite
 from memopt.plugin.scopes import mark_function, scope_text
 from memopt.plugin.xla import watch_traced_functions
+from memopt.rematerialization.algorithms import BEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from os import PathLike
 
+    from memopt.options import Budget
     from memopt.plugin.records import GraphRecord
 
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class _Inherited:
+    """The default of an option that is then taken from the policy of `enable`."""
+
+    def __repr__(self) -> str:
+        return "<that of enable>"
+
+
+INHERITED: Final[Any] = _Inherited()
+
 _tags: list[Any] = []
-"""How functions were configured before memopt was switched on in the process; one or none."""
+"""The configuration of functions before `enable`; one or none."""
 
 
 @dataclass(frozen=True)
 class PluginStatus:
-    """How memopt is part of TensorFlow in this process.
+    """How memopt is registered with TensorFlow in this process.
 
     Attributes:
-        registered: By type of device ("CPU", "GPU") the way that is in use: "symbol" (TensorFlow's
-            own function for plugins), "shim" (a small C library, loaded as a plugin) or
+        registered: By device type ("CPU", "GPU") the mechanism in use: "symbol" (TensorFlow's own
+            registration function for plugins), "shim" (a small C library, loaded as a plugin) or
             "transforms" (functions are rewritten when they are traced, without Grappler).
-        failures: By way why it did not work.
-        policy: What is done now in this thread; `None` if memopt is off.
+        failures: By mechanism why it did not work.
+        policy: The policy that holds in this thread; `None` if memopt is off.
     """
 
     registered: dict[str, str]
@@ -59,24 +80,85 @@ class PluginStatus:
         return "\n".join(lines)
 
 
-def enable(**options: Any) -> Policy:
+def _environment_first(function: Callable[P, R]) -> Callable[P, R]:
+    """A function of a policy's options, those of MEMOPT_FLAGS in place of the defaults."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        # Python reports an unknown option before a bad value in the environment.
+        signature(function).bind(*args, **kwargs)
+        options: dict[str, Any] = {**Policy.flagged(Flags.from_environment()), **kwargs}
+        return function(*args, **options)
+
+    return call
+
+
+@_environment_first
+def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
+    *,
+    level: str = Level.ORDERED,
+    budget: Budget | int | str | None = None,
+    min_nodes: int = 32,
+    only: Literal["training", "all"] = "training",
+    report_dir: str | PathLike[str] | None = None,
+    from_config: bool = False,
+    deadline_ms: int = 120_000,
+    disable_fusions: bool = False,
+    target_scope: str = AUTO_SCOPE,
+    algorithm: str = BEST,
+    scheduler: str = BEST,
+    small_node_limit: int = 0,
+    pass_options: Sequence[str] = (),
+) -> Policy:
     """Rewrite every training step that TensorFlow compiles from now on.
 
-    It holds for all threads, until `disable`. Functions that ran before are optimized anew: in this
-    thread when they run next, in others when they next change an option of TensorFlow's. A v1
-    session keeps what it has optimized.
+    The policy holds for all threads, until `disable`. Functions that ran before are optimized
+    again: in this thread when they run next, in others when they next change an option of
+    TensorFlow's. A v1 session keeps what it has optimized.
+
+    An option that is not given is taken from MEMOPT_FLAGS before its default.
 
     Args:
-        **options: The fields of `Policy`. What is not given, MEMOPT_FLAGS says.
+        level: How much is done: a `Level` or its name. ORDERED saves memory without recomputation;
+            with a budget it recomputes.
+        budget: The most memory that may be in use at any moment of a step, everything included:
+            bytes, "6GiB", or "60%" of what the step itself adds at its peak when it runs unchanged.
+            A step that cannot keep it runs at the lowest peak that was found, with a warning.
+        min_nodes: Graphs with fewer nodes are left alone.
+        only: "training" for graphs that compute gradients, "all" for all.
+        report_dir: A folder for one JSON report for each graph that is rewritten.
+        from_config: Whether `memory_optimization` and `memory_optimizer_target_node_name_scope` of
+            the user's RewriterConfig take precedence.
+        deadline_ms: Milliseconds after which a graph is left as it is.
+        disable_fusions: Whether TensorFlow's remapper is off, which fuses operations.
+        target_scope: The name scope of gradient operations; "auto" finds them by structure.
+        algorithm: How a budget is kept: see `Rematerialization`.
+        scheduler: How the order of execution is found.
+        small_node_limit: MiB; smaller results are not recomputed for their own sake.
+        pass_options: Options of passes, such as "ordering{smallest_bytes=65536}".
 
     Returns:
         The policy.
 
     Raises:
-        OptionsError: An option is not valid.
+        OptionsError: The value of an option is not valid.
         PluginError: Another plugin rewrites graphs in this process.
     """
-    policy = Policy.from_flags(Flags.from_environment()).with_options(options)
+    policy = Policy(
+        level=level,
+        budget=budget,
+        min_nodes=min_nodes,
+        only=only,
+        report_dir=report_dir,
+        from_config=from_config,
+        deadline_ms=deadline_ms,
+        disable_fusions=disable_fusions,
+        target_scope=target_scope,
+        algorithm=algorithm,
+        scheduler=scheduler,
+        small_node_limit=small_node_limit,
+        pass_options=pass_options,
+    )
     process = install()
     with process.lock:
         _untag()
@@ -86,28 +168,82 @@ def enable(**options: Any) -> Policy:
 
 
 def disable() -> None:
-    """Leave all graphs as they are from now on, those of decorated functions too."""
+    """Leave all graphs unchanged from now on, those of decorated functions too."""
     process = Process()
     with process.lock:
         _untag()
         set_policy(None)
 
 
-@contextmanager
-def enabled(**options: Any) -> Iterator[Policy]:
+@_environment_first
+def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
+    *,
+    level: str = Level.ORDERED,
+    budget: Budget | int | str | None = None,
+    min_nodes: int = 32,
+    only: Literal["training", "all"] = "training",
+    report_dir: str | PathLike[str] | None = None,
+    from_config: bool = False,
+    deadline_ms: int = 120_000,
+    disable_fusions: bool = False,
+    target_scope: str = AUTO_SCOPE,
+    algorithm: str = BEST,
+    scheduler: str = BEST,
+    small_node_limit: int = 0,
+    pass_options: Sequence[str] = (),
+) -> AbstractContextManager[Policy]:
     """Rewrite training steps that this thread compiles inside the `with` statement.
 
     Bodies of functions that TensorFlow does not inline are compiled by threads of its own; for them
-    the policy of the process holds.
+    the policy of the process holds. An option that is not given is taken from MEMOPT_FLAGS before
+    its default.
 
     Args:
-        **options: As for `enable`.
+        level: How much is done: a `Level` or its name. ORDERED saves memory without recomputation;
+            with a budget it recomputes.
+        budget: The most memory that may be in use at any moment of a step, everything included:
+            bytes, "6GiB", or "60%" of what the step itself adds at its peak when it runs unchanged.
+            A step that cannot keep it runs at the lowest peak that was found, with a warning.
+        min_nodes: Graphs with fewer nodes are left alone.
+        only: "training" for graphs that compute gradients, "all" for all.
+        report_dir: A folder for one JSON report for each graph that is rewritten.
+        from_config: Whether `memory_optimization` and `memory_optimizer_target_node_name_scope` of
+            the user's RewriterConfig take precedence.
+        deadline_ms: Milliseconds after which a graph is left as it is.
+        disable_fusions: Whether TensorFlow's remapper is off, which fuses operations.
+        target_scope: The name scope of gradient operations; "auto" finds them by structure.
+        algorithm: How a budget is kept: see `Rematerialization`.
+        scheduler: How the order of execution is found.
+        small_node_limit: MiB; smaller results are not recomputed for their own sake.
+        pass_options: Options of passes, such as "ordering{smallest_bytes=65536}".
+
+    Returns:
+        A context manager that gives the policy.
 
     Raises:
-        OptionsError: An option is not valid.
+        OptionsError: The value of an option is not valid.
         PluginError: Another plugin rewrites graphs in this process.
     """
-    policy = Policy.from_flags(Flags.from_environment()).with_options(options)
+    policy = Policy(
+        level=level,
+        budget=budget,
+        min_nodes=min_nodes,
+        only=only,
+        report_dir=report_dir,
+        from_config=from_config,
+        deadline_ms=deadline_ms,
+        disable_fusions=disable_fusions,
+        target_scope=target_scope,
+        algorithm=algorithm,
+        scheduler=scheduler,
+        small_node_limit=small_node_limit,
+        pass_options=pass_options,
+    )
+    return _enabled(policy)
+
+
+@contextmanager
+def _enabled(policy: Policy) -> Iterator[Policy]:
     install()
     before = _tag(policy)
     token = push_policy(policy)
@@ -119,41 +255,110 @@ def enabled(**options: Any) -> Iterator[Policy]:
 
 
 @overload
-def optimize_function(function: Callable[..., Any], /) -> Any: ...
+def optimize_function(function: F, /) -> F: ...
 
 
 @overload
-def optimize_function(*, enabled: bool = True, **options: Any) -> Callable[[Any], Any]: ...
-
-
 def optimize_function(
-    function: Callable[..., Any] | None = None, /, *, enabled: bool = True, **options: Any
-) -> Any:
+    *,
+    enabled: bool = True,
+    level: str = INHERITED,
+    budget: Budget | int | str | None = INHERITED,
+    min_nodes: int = INHERITED,
+    only: Literal["training", "all"] = INHERITED,
+    report_dir: str | PathLike[str] | None = INHERITED,
+    from_config: bool = INHERITED,
+    deadline_ms: int = INHERITED,
+    disable_fusions: bool = INHERITED,
+    target_scope: str = INHERITED,
+    algorithm: str = INHERITED,
+    scheduler: str = INHERITED,
+    small_node_limit: int = INHERITED,
+    pass_options: Sequence[str] = INHERITED,
+) -> Callable[[F], F]: ...
+
+
+def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
+    function: F | None = None,
+    /,
+    *,
+    enabled: bool = True,
+    level: str = INHERITED,
+    budget: Budget | int | str | None = INHERITED,
+    min_nodes: int = INHERITED,
+    only: Literal["training", "all"] = INHERITED,
+    report_dir: str | PathLike[str] | None = INHERITED,
+    from_config: bool = INHERITED,
+    deadline_ms: int = INHERITED,
+    disable_fusions: bool = INHERITED,
+    target_scope: str = INHERITED,
+    algorithm: str = INHERITED,
+    scheduler: str = INHERITED,
+    small_node_limit: int = INHERITED,
+    pass_options: Sequence[str] = INHERITED,
+) -> F | Callable[[F], F]:
     """Decorate a function with what is to be done to its graph, above or below `@tf.function`.
 
     Such a function is rewritten without `enable`, but not after `disable`. It must not have been
-    called yet.
+    called yet. An option that is not given is that of `enable`, or else its default there.
 
     Args:
         function: The function, or a `tf.function`.
         enabled: Whether it is to be rewritten; `False` leaves it alone when memopt is on.
-        **options: Fields of `Policy` in place of those of `enable`.
+        level: How much is done: a `Level` or its name. ORDERED saves memory without recomputation;
+            with a budget it recomputes.
+        budget: The most memory that may be in use at any moment of a step, everything included:
+            bytes, "6GiB", or "60%" of what the step itself adds at its peak when it runs unchanged.
+            A step that cannot keep it runs at the lowest peak that was found, with a warning.
+        min_nodes: Graphs with fewer nodes are left alone.
+        only: "training" for graphs that compute gradients, "all" for all.
+        report_dir: A folder for one JSON report for each graph that is rewritten.
+        from_config: Whether `memory_optimization` and `memory_optimizer_target_node_name_scope` of
+            the user's RewriterConfig take precedence.
+        deadline_ms: Milliseconds after which a graph is left as it is.
+        disable_fusions: Whether TensorFlow's remapper is off, which fuses operations.
+        target_scope: The name scope of gradient operations; "auto" finds them by structure.
+        algorithm: How a budget is kept: see `Rematerialization`.
+        scheduler: How the order of execution is found.
+        small_node_limit: MiB; smaller results are not recomputed for their own sake.
+        pass_options: Options of passes, such as "ordering{smallest_bytes=65536}".
+
+    Returns:
+        The decorated function, or a decorator if no function is given.
 
     Raises:
-        OptionsError: An option is not valid.
+        OptionsError: The value of an option is not valid.
+        PluginError: Another plugin rewrites graphs in this process.
     """
-    text = scope_text(options, enabled=enabled)
+    options = {
+        "level": level,
+        "budget": budget,
+        "min_nodes": min_nodes,
+        "only": only,
+        "report_dir": report_dir,
+        "from_config": from_config,
+        "deadline_ms": deadline_ms,
+        "disable_fusions": disable_fusions,
+        "target_scope": target_scope,
+        "algorithm": algorithm,
+        "scheduler": scheduler,
+        "small_node_limit": small_node_limit,
+        "pass_options": pass_options,
+    }
+    given = {name: value for name, value in options.items() if value is not INHERITED}
+    text = scope_text(given, enabled=enabled)
 
-    def decorate(decorated: Any) -> Any:
+    def decorate(decorated: F) -> F:
         if enabled:
             install()
-        return mark_function(decorated, text)
+        marked: F = mark_function(decorated, text)
+        return marked
 
     return decorate if function is None else decorate(function)
 
 
 def plugin_status() -> PluginStatus:
-    """How memopt is part of TensorFlow in this process, and why not in a better way."""
+    """How memopt is registered with TensorFlow in this process, and which mechanisms failed."""
     process = Process()
     policy = current_policy()
     return PluginStatus(
@@ -164,12 +369,12 @@ def plugin_status() -> PluginStatus:
 
 
 def last_reports() -> tuple[GraphRecord, ...]:
-    """What was done to the last graphs that TensorFlow compiled, the oldest first."""
+    """The records of the last graphs that TensorFlow compiled, the oldest first."""
     return RECORDS.last()
 
 
 def install() -> Process:
-    """Register memopt with TensorFlow; it does nothing yet.
+    """Register memopt with TensorFlow, without a policy.
 
     Raises:
         PluginError: Another plugin rewrites graphs in this process.
@@ -186,7 +391,7 @@ def install() -> Process:
 
 @cache
 def _let_go_at_exit() -> None:
-    """TensorFlow's threads may run on while the interpreter ends."""
+    """Drop the callbacks at exit: TensorFlow's threads may still run while Python shuts down."""
     process = Process()
 
     def let_go() -> None:

@@ -58,7 +58,7 @@ def _executed_fused_copies() -> int:
 
 
 def _operations_of_a_step(
-    layer: Callable[[Any, Any], Any], **options: str
+    layer: Callable[[Any, Any], Any], **options: Any
 ) -> list[tuple[str, str]]:
     """Names of the operations that ran in a rewritten training step, and what each was."""
     import numpy as np

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def train_pairs(trainings: Mapping[str, Callable[[], str]], **options: str) -> dict[str, Any]:
+def train_pairs(trainings: Mapping[str, Callable[[], str]], **options: Any) -> dict[str, Any]:
     """For each training: what came of it without and with memopt, and the records."""
     import tensorflow as tf
 
