@@ -6,14 +6,17 @@ import os
 from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
+from support import zygote
 
 from memopt.item import GrapplerItem
 from memopt.models import MODELS, SESSION_MODELS, TINY
+from memopt.runtime import process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 # TensorFlow reads these when it is imported, which memopt does only when it needs it. oneDNN's
 # kernels would make results depend on the order of execution.
@@ -21,6 +24,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
+
+_START_WORKER = process.start_worker
 
 LARGEST = ("resnet50", "densenet121", "mobilenetv2", "gpt")
 """Some minutes of every ten, for little that vgg16, unet and bert do not show."""
@@ -45,6 +50,20 @@ def _skip_on(item: pytest.Item, release: str, reason: str) -> None:
     """Skip a test on one release of TensorFlow, such as "2.18"."""
     if metadata.version("tensorflow").startswith(f"{release}."):
         item.add_marker(pytest.mark.skip(reason=f"in TensorFlow {release} {reason}"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _forked_steps() -> Iterator[None]:
+    """Steps run in processes that are forked from one that has started TensorFlow."""
+    with mock.patch.object(process, "start_worker", zygote.start):
+        yield
+
+
+@pytest.fixture
+def real_processes() -> Iterator[None]:
+    """Steps run in processes that are started for real, as users' are."""
+    with mock.patch.object(process, "start_worker", _START_WORKER):
+        yield
 
 
 @pytest.fixture(scope="session")

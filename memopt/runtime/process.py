@@ -9,7 +9,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from memopt.errors import ExecutionError, InvalidGraphError, OptionsError, OutOfMemoryError
 from memopt.runtime.replay import Measurement
@@ -18,7 +18,7 @@ from memopt.runtime.values import load_values
 from memopt.runtime.watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
     from tensorflow.core.protobuf.config_pb2 import RunMetadata
@@ -37,6 +37,29 @@ _LOG_FILE = "log.txt"
 _WORKER = "memopt.runtime.worker"
 
 
+def start_worker(
+    module: str, directory: str, environment: Mapping[str, str], log: IO[str]
+) -> subprocess.Popen[str]:
+    """Start `python -m module directory` in a fresh process.
+
+    Args:
+        module: What it runs.
+        directory: Where it finds the program.
+        environment: All of its environment.
+        log: The file that it logs to.
+    """
+    return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+        # -P: the current directory must not hide installed packages.
+        [sys.executable, "-P", "-m", module, directory],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=environment,
+        text=True,
+        encoding="utf-8",
+    )
+
+
 class StepProcess:
     """A step in a process of its own. Made by `step_process`.
 
@@ -50,16 +73,7 @@ class StepProcess:
         self._settings = settings
         self._log = (directory / _LOG_FILE).open("w+", encoding="utf-8", errors="replace")
         self._ready = False
-        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-            # -P: the current directory must not hide installed packages.
-            [sys.executable, "-P", "-m", module, str(directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=settings.environment(),
-            text=True,
-            encoding="utf-8",
-        )
+        self._process = start_worker(module, str(directory), settings.environment(), self._log)
 
     def run(self, steps: int) -> tuple[Path, ...]:
         """Run steps and keep the outputs of each.

@@ -44,7 +44,7 @@ def test_copies_are_not_merged_again() -> None:
 
 
 def test_a_process_forks_and_ends_as_it_would_without() -> None:
-    assert run_child("lives") == {"light": True, "child": 0, "here": ["rewritten"]}
+    assert run_child("lives", is_forked=False) == {"light": True, "child": 0, "here": ["rewritten"]}
 
 
 def test_threads_do_not_disturb_each_other() -> None:

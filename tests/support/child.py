@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support.zygote import run_source, run_started
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,22 +31,26 @@ def child_environment(**more: str) -> dict[str, str]:
     return environment | more
 
 
-def run_child(program: str, *arguments: str, **environment: str) -> dict[str, Any]:
-    """What a function of `support.programs` returns, called in a fresh process."""
+def run_child(
+    program: str, *arguments: str, is_forked: bool = True, **environment: str
+) -> dict[str, Any]:
+    """What a function of `support.programs` returns, called in a fresh process.
+
+    Args:
+        program: Its module.
+        arguments: What its `main` is given.
+        is_forked: Whether the process is forked from one that has started TensorFlow, which is
+            faster by some seconds, or started for real.
+        environment: Further environment variables.
+    """
     code = (
         "import json, sys\n"
         f"from support.programs.{program} import main\n"
         "result = main(*sys.argv[1:])\n"
         "print('RESULT' + json.dumps(result))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        env=child_environment(**environment),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    run = run_source if is_forked else run_started
+    done = run(code, arguments, child_environment(**environment), timeout=600)
     assert done.returncode == 0, f"{program} ended with {done.returncode}:\n{done.stderr[-6000:]}"
     line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))
     result: dict[str, Any] = json.loads(line.removeprefix("RESULT"))
