@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.child import run_child
+from support.child import run_child, start_child
 
 
 def train(options: str) -> Any:
@@ -44,7 +44,7 @@ def test_copies_are_not_merged_again() -> None:
 
 
 def test_a_process_forks_and_ends_as_it_would_without() -> None:
-    assert run_child("lives", is_forked=False) == {"light": True, "child": 0, "here": ["rewritten"]}
+    assert start_child("lives") == {"light": True, "child": 0, "here": ["rewritten"]}
 
 
 def test_threads_do_not_disturb_each_other() -> None:

@@ -6,11 +6,15 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support.zygote import run_source, run_started
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,25 +35,31 @@ def child_environment(**more: str) -> dict[str, str]:
     return environment | more
 
 
-def run_child(
-    program: str, *arguments: str, is_forked: bool = True, **environment: str
-) -> dict[str, Any]:
-    """What a function of `support.programs` returns, called in a fresh process.
+def run_child(program: str, *arguments: str, **environment: str) -> dict[str, Any]:
+    """What a function of `support.programs` returns, called in a process of its own.
 
-    Args:
-        program: Its module.
-        arguments: What its `main` is given.
-        is_forked: Whether the process is forked from one that has started TensorFlow, which is
-            faster by some seconds, or started for real.
-        environment: Further environment variables.
+    It is forked from one that has started TensorFlow, which is faster by some seconds.
     """
+    return _run(run_source, program, arguments, environment)
+
+
+def start_child(program: str, *arguments: str, **environment: str) -> dict[str, Any]:
+    """The same in a process that is started for real."""
+    return _run(run_started, program, arguments, environment)
+
+
+def _run(
+    run: Callable[..., subprocess.CompletedProcess[str]],
+    program: str,
+    arguments: Sequence[str],
+    environment: dict[str, str],
+) -> dict[str, Any]:
     code = (
         "import json, sys\n"
         f"from support.programs.{program} import main\n"
         "result = main(*sys.argv[1:])\n"
         "print('RESULT' + json.dumps(result))\n"
     )
-    run = run_source if is_forked else run_started
     done = run(code, arguments, child_environment(**environment), timeout=600)
     assert done.returncode == 0, f"{program} ended with {done.returncode}:\n{done.stderr[-6000:]}"
     line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))
