@@ -136,7 +136,9 @@ class MemoryOptimizer:
             if self.budget is not None:
                 once.append(RunningSums())
             once += [BypassBarriers(), FoldShapes(), SerialLoops()]
-            once.append(Ordering() if self.budget is None else self.rematerialization)
+            once.append(
+                Ordering(only_lower=True) if self.budget is None else self.rematerialization
+            )
         if level.schedules:
             repeated.append(AddnScheduling(running_sums=not self.as_grappler))
         if level.swaps or level.swaps_by_hint:

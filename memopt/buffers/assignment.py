@@ -53,6 +53,8 @@ def buffer_graph_of(
     fetched = tuple(fetched)
     given = frozenset(name.rpartition(":")[0] for name in fed)
     kept = given.union(name.partition(":")[0] for name in fetched)
+    # Who does not say where a graph runs may run it elsewhere, too.
+    may_fuse = runtime is None or runtime.onednn
     runtime = runtime or Runtime()
     is_needed = Numbering.of(graph).running_for(roots)
     folded = properties if runtime.folds_constants else None
@@ -79,6 +81,7 @@ def buffer_graph_of(
         lasting=tensors.pool.lasting,
         reusable=tensors.pool.reusable,
         next_values=tensors.pool.next_values,
+        may_fuse=may_fuse,
     )
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from memopt.errors import OptionsError
+from memopt.graph.onednn_fusions import find_fused_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,6 +48,7 @@ class BufferGraph:
             them, and they are of the same size.
         next_values: By buffer of the value that a variable has before the step: the buffer of the
             one that it has after, which the next step finds. In the order of the handles.
+        may_fuse: Whether oneDNN may be on where the graph runs.
     """
 
     nodes: tuple[Node, ...]
@@ -58,6 +60,12 @@ class BufferGraph:
     lasting: list[bool]
     reusable: list[list[int]]
     next_values: dict[int, int] = field(default_factory=dict)
+    may_fuse: bool = True
+
+    @cached_property
+    def fused_pairs(self) -> dict[int, int]:
+        """The nodes that oneDNN may run as one, first to second: they have to run side by side."""
+        return find_fused_pairs(self.nodes) if self.may_fuse else {}
 
     @cached_property
     def makers(self) -> tuple[int, ...]:

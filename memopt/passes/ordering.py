@@ -52,6 +52,9 @@ class Ordering(Pass):
     """How the order is found: see `SEQUENCERS`."""
     smallest_bytes: int = 0
     """Leave operations free that touch nothing as large as this; 0 orders all that hold memory."""
+    only_lower: bool = False
+    """Leave a graph as it is that needs no more as the executor runs it, one operation at a time,
+    than in the order that was found."""
 
     def __post_init__(self) -> None:
         if self.sequencer not in SEQUENCERS:
@@ -64,7 +67,7 @@ class Ordering(Pass):
         """Find the sequence and enforce it, with one edit for each chain of operations."""
         graph = rewriter.graph
         order = self.order(graph, context)
-        if order is None:
+        if order is None or (self.only_lower and self._is_in_vain(order, rewriter, context)):
             return
         chains = enforce(
             order.buffer_graph,
@@ -80,6 +83,19 @@ class Ordering(Pass):
             return None
         step = Step.in_context(graph, context)
         return simulate(step.buffer_graph, step.sequence(self.sequencer))
+
+    def _is_in_vain(self, order: MemoryTimeline, rewriter: Rewriter, context: Context) -> bool:
+        """Whether the graph needs no more without the order; says so if it does not."""
+        unordered = Step.in_context(rewriter.graph, context).run_freely()
+        if order.peak_bytes < unordered.peak_bytes or not order.sequence:
+            return False
+        rewriter.decline(
+            order.buffer_graph.nodes[order.sequence[order.peak_position]],
+            f"the best order that was found needs {order.step_peak_bytes / _MEBIBYTE:.2f} MiB on "
+            f"top of what the step holds, and without one it needs "
+            f"{unordered.step_peak_bytes / _MEBIBYTE:.2f} MiB",
+        )
+        return True
 
     def _reason(self, order: MemoryTimeline, chain: Chain) -> str:
         where = f" on {chain.device}" if chain.device else ""

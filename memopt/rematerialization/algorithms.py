@@ -15,7 +15,6 @@ from memopt.rematerialization.segments.algorithm import rematerialize_segments, 
 from memopt.rematerialization.storage.forms import Strategies
 from memopt.rematerialization.xla.algorithm import Walk, along_sequence
 from memopt.sequencing.depth_first import dfs_sequence, postorder_sequence
-from memopt.sequencing.fusions import find_fused_pairs
 from memopt.sequencing.list_order import list_sequence
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ class Limits:
         from memopt.allocator.packing import pack
 
         table = done.instructions
-        fused = find_fused_pairs(table.network.buffer_graph.nodes)
+        fused = table.network.buffer_graph.fused_pairs
         neighbours = pairwise(done.sequence)
         pairs = {a: b for a, b in neighbours if fused.get(table.origin[a]) == table.origin[b]}
         packed = pack(timeline, self.allocator, self.limit_bytes, pairs)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph import op_types
 from memopt.sequencing.frames import CONTROL_FLOW, find_frames
-from memopt.sequencing.fusions import find_fused_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -61,9 +60,9 @@ def enforce(
        graph's edges or by those added, through any nodes. (Such a path over a third node of the
        chain there cannot be. So this is the transitive reduction.) A path into a Merge counts for
        nothing: it does not wait for the other side.
-    4. What oneDNN may make one node of (see `find_fused_pairs`) it does only if both wait for the
-       same nodes; otherwise results would differ in their last bits. So the two of such a pair,
-       side by side in a chain, wait for the same and not for each other.
+    4. What oneDNN may make one node of (see `BufferGraph.fused_pairs`) it does only if both wait
+       for the same nodes; otherwise results would differ in their last bits. So the two of such a
+       pair, side by side in a chain, wait for the same and not for each other.
 
     Near-linear: the search for a path looks only at what stands between two neighbours in the
     sequence.
@@ -80,7 +79,7 @@ def enforce(
     search = _PathSearch(buffer_graph, sequence)
     frames = find_frames(buffer_graph.nodes, sequence)
     matters = _find_nodes_that_matter(buffer_graph, sequence, smallest_bytes, fed)
-    pairs = _find_pairs(buffer_graph.nodes)
+    pairs = _find_pairs(buffer_graph)
     links: dict[tuple[str, int], _Links] = {}
     for node in sequence:
         if not matters[node]:
@@ -129,11 +128,12 @@ class _Links:
             self._search.add(edge)
 
 
-def _find_pairs(nodes: Sequence[Node]) -> dict[int, int]:
+def _find_pairs(graph: BufferGraph) -> dict[int, int]:
     """The pairs that oneDNN makes one node of as the graph stands, first to second."""
+    nodes = graph.nodes
     return {
         first: second
-        for first, second in find_fused_pairs(nodes).items()
+        for first, second in graph.fused_pairs.items()
         if frozenset(nodes[first].control_inputs) == frozenset(nodes[second].control_inputs)
     }
 

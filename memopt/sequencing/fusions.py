@@ -1,4 +1,4 @@
-"""Operations that oneDNN runs as one, and sequences in which they stand side by side."""
+"""Sequences in which the operations that oneDNN may run as one stand side by side."""
 
 from __future__ import annotations
 
@@ -7,31 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from memopt.graph.graph import Node
     from memopt.sequencing.precedence import Precedence
-
-
-def find_fused_pairs(nodes: Sequence[Node]) -> dict[int, int]:
-    """The pairs that TensorFlow's oneDNN layout pass may merge into one node, first to second.
-
-    Conv2D and the BiasAdd that reads it; Conv2DBackpropFilter and the BiasAddGrad of the same
-    gradient. The pass (tensorflow/core/common_runtime/mkl_layout_pass.cc) does not look at what is
-    ordered between the two: a path from one over another node to the other becomes a cycle, and
-    the user's call fails. (A control edge from the one straight to the other does no harm: it goes
-    with the node.) A node is in one pair at most.
-
-    Args:
-        nodes: All nodes, by number.
-    """
-    place_of = {node: place for place, node in enumerate(nodes)}
-    pairs: dict[int, int] = {}
-    taken: set[Node] = set()
-    for place, node in enumerate(nodes):
-        second = _second(node)
-        if second is not None and second not in taken:
-            taken.add(second)
-            pairs[place] = place_of[second]
-    return pairs
 
 
 def keep_adjacent(
@@ -39,8 +15,9 @@ def keep_adjacent(
 ) -> tuple[list[int], dict[int, int]]:
     """The sequence with the two of each pair side by side, the first first.
 
-    What the second needs besides comes before the first. Apart from that the order stays. A pair
-    is given up where what comes after the one must come before the other.
+    What the second needs besides comes before the first. Apart from that the order stays, with each
+    pair at the place of its earlier member. A pair is given up where what comes after the one must
+    come before the other.
 
     Args:
         precedence: What must come before what.
@@ -58,6 +35,25 @@ def keep_adjacent(
         if units.torn is None:
             return adjacent, kept
         del kept[units.torn]
+
+
+def delay_pairs(
+    precedence: Precedence, sequence: Sequence[int], pairs: Mapping[int, int]
+) -> list[int]:
+    """The sequence with the first of each pair as late as the second, as far as precedence allows.
+
+    Args:
+        precedence: What must come before what.
+        sequence: The nodes that run, producers first.
+        pairs: First to second.
+    """
+    position = [0] * len(precedence.producers)
+    for number, node in enumerate(sequence):
+        position[node] = number
+    keys = list(position)
+    for first, second in pairs.items():
+        keys[first] = max(position[first], position[second])
+    return precedence.sorted_by(keys)
 
 
 def turn_pairs(
@@ -78,21 +74,6 @@ def turn_pairs(
         if pairs.get(first) == second and first not in producers[second]:
             turned[place : place + 2] = second, first
     return turned
-
-
-def _second(node: Node) -> Node | None:
-    if node.op == "Conv2D":
-        return _reader(node, 0, "BiasAdd", 0)
-    if node.op == "Conv2DBackpropFilter":
-        gradient = node.inputs[2]
-        return _reader(gradient.node, gradient.port, "BiasAddGrad", 0)
-    return None
-
-
-def _reader(node: Node, port: int, op: str, slot: int) -> Node | None:
-    """The first node of an op that reads a tensor at a slot."""
-    uses = node.output(port).uses
-    return next((user for user, where in uses if user.op == op and where == slot), None)
 
 
 class _Units:

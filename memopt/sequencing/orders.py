@@ -1,4 +1,4 @@
-"""The sequences that can be asked for by name, and the best of several."""
+"""The sequences that can be asked for by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memopt.sequencing.late_updates import late_updates_sequence
 from memopt.sequencing.list_order import list_sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from memopt.buffers.buffer_graph import BufferGraph
     from memopt.graph.graph import Graph
@@ -49,7 +49,11 @@ SEQUENCERS = (LIST, DFS, POSTORDER, DEFAULT, PROGRAM, LATE_UPDATES, BEST)
 
 
 def make_sequence(
-    sequencer: str, graph: Graph, buffer_graph: BufferGraph, precedence: Precedence
+    sequencer: str,
+    graph: Graph,
+    buffer_graph: BufferGraph,
+    precedence: Precedence,
+    settle: Callable[[list[int]], list[int]] = list,
 ) -> list[int]:
     """The nodes that run, as numbers, in the order that a sequencer gives.
 
@@ -58,24 +62,33 @@ def make_sequence(
         graph: The graph.
         buffer_graph: The same in numbers.
         precedence: What runs, and what must come before what.
+        settle: What becomes of a sequence before it runs. Of several sequences the one with the
+            lowest peak after that is taken, the first of equals.
 
     Raises:
         OptionsError: There is no such sequencer.
     """
-    if sequencer in _SETS:
-        return _lowest(_SETS[sequencer], graph, buffer_graph, precedence)
     if sequencer not in SEQUENCERS:
         raise OptionsError(f"the sequencer is one of {', '.join(SEQUENCERS)}, not {sequencer!r}")
+    names = _SETS.get(sequencer, (sequencer,))
+    return lowest(
+        buffer_graph,
+        [settle(_make_sequence(name, graph, buffer_graph, precedence)) for name in names],
+    )
+
+
+def lowest(buffer_graph: BufferGraph, sequences: Sequence[list[int]]) -> list[int]:
+    """The sequence with the lowest simulated peak, the first of equals."""
+    if len(sequences) == 1:
+        return sequences[0]
+    return min(sequences, key=lambda sequence: simulate(buffer_graph, sequence).peak_bytes)
+
+
+def _make_sequence(
+    sequencer: str, graph: Graph, buffer_graph: BufferGraph, precedence: Precedence
+) -> list[int]:
     if sequencer == PROGRAM:
         return list(precedence.program)
     if sequencer == LATE_UPDATES:
         return late_updates_sequence(graph, buffer_graph, precedence)
     return _OF_BUFFERS[sequencer](buffer_graph, precedence)
-
-
-def _lowest(
-    sequencers: Iterable[str], graph: Graph, buffer_graph: BufferGraph, precedence: Precedence
-) -> list[int]:
-    """The sequence with the lowest simulated peak, the first of equals."""
-    sequences = [make_sequence(name, graph, buffer_graph, precedence) for name in sequencers]
-    return min(sequences, key=lambda sequence: simulate(buffer_graph, sequence).peak_bytes)

@@ -11,8 +11,8 @@ from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT, RESULT
 from memopt.graph.traversal import Numbering
 from memopt.sequencing.free_running import free_running_sequence
-from memopt.sequencing.fusions import find_fused_pairs, keep_adjacent
-from memopt.sequencing.orders import make_sequence
+from memopt.sequencing.fusions import delay_pairs, keep_adjacent
+from memopt.sequencing.orders import lowest, make_sequence
 from memopt.sequencing.precedence import Precedence
 
 if TYPE_CHECKING:
@@ -93,17 +93,23 @@ class Step:
     def sequence(self, sequencer: str) -> list[int]:
         """The nodes that run, as numbers, in the order that a sequencer gives.
 
-        What oneDNN may fuse stands side by side.
+        What oneDNN may fuse stands side by side. Of several sequencers the sequence with the lowest
+        peak is taken as it then is, the first of equals.
 
         Raises:
             OptionsError: There is no such sequencer.
         """
-        return self.settle(make_sequence(sequencer, self.graph, self.buffer_graph, self.precedence))
+        return make_sequence(sequencer, self.graph, self.buffer_graph, self.precedence, self.settle)
 
     def settle(self, sequence: Sequence[int]) -> list[int]:
-        """A sequence with what oneDNN may fuse side by side."""
-        pairs = find_fused_pairs(self.buffer_graph.nodes)
-        return keep_adjacent(self.precedence, sequence, pairs)[0]
+        """A sequence with what oneDNN may fuse side by side, early or late: where it needs less."""
+        pairs = self.buffer_graph.fused_pairs
+        early = keep_adjacent(self.precedence, sequence, pairs)[0]
+        if early == list(sequence):
+            return early
+        delayed = delay_pairs(self.precedence, sequence, pairs)
+        late = keep_adjacent(self.precedence, delayed, pairs)[0]
+        return lowest(self.buffer_graph, [early, late])
 
     def run_freely(self) -> MemoryTimeline:
         """The memory of the step as TensorFlow would run it, with one thread for operations.

@@ -11,7 +11,8 @@ from support.ordering import order_step
 from support.text_cases import read_cases
 
 from memopt.errors import OptionsError
-from memopt.graph.graphdef import from_graph_def
+from memopt.graph.graphdef import from_graph_def, to_graph_def
+from memopt.graph.text import parse_graph
 from memopt.item import GrapplerItem
 from memopt.passes.ordering import Ordering
 from memopt.sequencing.orders import SEQUENCERS
@@ -49,6 +50,34 @@ def test_there_is_one_edit_for_each_chain_and_it_says_why() -> None:
     assert [edit.changed for edit in edits] == [("c",), ("d",)]
     assert edits[0].reason.startswith("2 operations on /device:CPU:0 run in the order 'program'")
     assert "MiB" in edits[0].reason
+
+
+THIN_FIRST = """
+y = Placeholder() {dtype=float, shape=[1,16]}
+x = Placeholder() {dtype=float, shape=[16,1]}
+wide = MatMul(x, y) {T=float}
+one = L2Loss(wide) {T=float}
+thin = Exp(x) {T=float}
+half = Neg(thin) {T=float}
+end = Mul(thin, one, ^half) {T=float}
+"""
+"""The executor runs `thin` before `wide`, which needs more than the other way round."""
+
+
+@pytest.mark.parametrize(
+    ("sequencer", "is_ordered"),
+    [("list", False), ("best", True)],
+)
+def test_an_order_that_needs_no_less_is_not_enforced(sequencer: str, is_ordered: bool) -> None:
+    item = GrapplerItem(
+        to_graph_def(parse_graph(THIN_FIRST)), feed=("x:0", "y:0"), fetch=("end:0",)
+    )
+    assert run_pass(item, Ordering(sequencer=sequencer)).edits
+    done = run_pass(item, Ordering(sequencer=sequencer, only_lower=True))
+    assert bool(done.edits) is is_ordered
+    assert bool(done.declined) is not is_ordered
+    if not is_ordered:
+        assert "without one it needs" in done.reasons
 
 
 def test_options_print_and_parse_and_are_checked() -> None:

@@ -14,6 +14,7 @@ from support.small_buffers import Step, small_graph
 from memopt.buffers.buffer_graph import simulate
 from memopt.context import Context
 from memopt.graph.graphdef import from_graph_def
+from memopt.graph.onednn_fusions import find_fused_pairs
 from memopt.passes.ordering import Ordering
 from memopt.planning.checker import judge
 from memopt.planning.initial_plans import unchanged
@@ -33,7 +34,6 @@ from memopt.rematerialization.planned.realization import realize
 from memopt.rematerialization.planned.reduction import Reduction
 from memopt.rematerialization.rewriting.eligibility import network_of as eligible_network
 from memopt.rematerialization.storage.forms import Form
-from memopt.sequencing.fusions import find_fused_pairs
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:

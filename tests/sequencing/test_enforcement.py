@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING
 import pytest
 from support.small_buffers import Step, small_graph
 
+from memopt.buffers.assignment import buffer_graph_of
 from memopt.buffers.buffer_graph import BufferGraph
+from memopt.buffers.kernel_rules import Runtime
+from memopt.graph.onednn_fusions import find_fused_pairs
 from memopt.graph.text import parse_graph
 from memopt.graph.traversal import Numbering
 from memopt.sequencing.enforcement import enforce
 from memopt.sequencing.frames import find_frames
-from memopt.sequencing.fusions import find_fused_pairs, keep_adjacent, turn_pairs
+from memopt.sequencing.fusions import delay_pairs, keep_adjacent, turn_pairs
 from memopt.sequencing.precedence import Precedence
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -297,6 +301,32 @@ def test_pairs_that_onednn_fuses_stand_side_by_side() -> None:
     assert [name[node] for node in sequence] == (
         "x f bias0 sizes before bias conv y between dy df db late".split()
     )
+
+
+def test_pairs_can_stand_where_the_second_stood() -> None:
+    buffers = buffers_of(parse_graph(PAIRS))
+    precedence = Precedence(buffers.producers)
+    pairs = find_fused_pairs(buffers.nodes)
+    name = [node.name for node in buffers.nodes]
+    delayed = delay_pairs(precedence, precedence.program, pairs)
+    sequence, kept = keep_adjacent(precedence, delayed, pairs)
+    assert kept == pairs
+    early, _ = keep_adjacent(precedence, precedence.program, pairs)
+    for first in pairs:
+        assert sequence.index(first) >= early.index(first)
+    assert [name[node] for node in sequence] != [name[node] for node in early]
+
+
+def test_where_onednn_cannot_run_nothing_need_stand_side_by_side() -> None:
+    graph = parse_graph(PAIRS)
+    properties = Properties.unknown()
+    for runtime, are_pairs in (
+        (None, True),
+        (Runtime(onednn=True), True),
+        (Runtime(onednn=False), False),
+    ):
+        buffers = buffer_graph_of(graph, properties, runtime=runtime)
+        assert bool(buffers.fused_pairs) is are_pairs
 
 
 def test_a_pair_is_given_up_where_something_must_run_between() -> None:

@@ -139,6 +139,29 @@ def test_the_sequences_of_models_run(model: str) -> None:
     assert peaks[BEST] == min(peaks.values())
 
 
+def test_the_best_is_the_lowest_as_it_will_run() -> None:
+    """The lowest sequence by itself is of no use where what is made of it needs more."""
+    step = tiny_step("mlp")
+    item = GrapplerItem.from_concrete_function(step.function)
+    graph = from_graph_def(item.graph_def)
+    buffers = buffer_graph_of(graph, Properties.of(item))
+    precedence = Precedence.of(graph, buffers)
+
+    def peak_bytes(sequence: list[int]) -> int:
+        return simulate(buffers, sequence).peak_bytes
+
+    lowest = make_sequence(BEST, graph, buffers, precedence)
+    worst = precedence.sorted_by([-node for node in range(len(buffers.nodes))])
+    assert peak_bytes(worst) > peak_bytes(lowest)
+
+    def settle(sequence: list[int]) -> list[int]:
+        return worst if sequence == lowest else sequence
+
+    settled = make_sequence(BEST, graph, buffers, precedence, settle)
+    assert settled != worst
+    assert peak_bytes(settled) < peak_bytes(worst)
+
+
 def test_an_unknown_sequencer_is_refused() -> None:
     graph = small_graph([Step("a")])
     with pytest.raises(OptionsError, match="late_updates"):

@@ -12,7 +12,7 @@ from memopt.rematerialization.dead_code import find_dead
 from memopt.rematerialization.instructions import Instructions
 from memopt.rematerialization.planned.reduction import cheapest_on_host
 from memopt.rematerialization.xla.algorithm import Rematerialized
-from memopt.sequencing.fusions import find_fused_pairs, keep_adjacent
+from memopt.sequencing.fusions import keep_adjacent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,7 +80,7 @@ def _full_sequence(reduction: Reduction, position: Sequence[int]) -> list[int]:
         if keys[node] == never:
             producers = (keys[producer] for producer in precedence.producers[node])
             keys[node] = max(producers, default=0)
-    pairs = find_fused_pairs(network.buffer_graph.nodes)
+    pairs = network.buffer_graph.fused_pairs
     for first, second in pairs.items():
         if reduction.operation[second] < 0 <= reduction.operation[first]:
             keys[second] = keys[first]

@@ -13,7 +13,6 @@ from memopt.planning.cost_graph import CostGraph, Operation
 from memopt.planning.initial_plans import Steps
 from memopt.planning.problem import COPIES
 from memopt.rematerialization.network import find_views
-from memopt.sequencing.fusions import find_fused_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -130,7 +129,7 @@ class _Reducing:
         self._is_pinned = find_views(network).pinned
         self._runs = frozenset(network.sequence)
         self._is_large = self._find_large()
-        self._partner = {second: first for first, second in find_fused_pairs(graph.nodes).items()}
+        self._partner = {second: first for first, second in graph.fused_pairs.items()}
         self._joined = self._find_joined()
         self._has_users = [False] * len(graph.nodes)
         for node in network.sequence:

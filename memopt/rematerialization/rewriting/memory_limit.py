@@ -16,7 +16,7 @@ from memopt.rematerialization.rewriting.hints import KEEP, SWAP, Hints, preferre
 from memopt.rematerialization.rewriting.summary import describe
 from memopt.rematerialization.storage.compression import NO_TILE, pad_buffers
 from memopt.rematerialization.storage.storable import find_forms
-from memopt.sequencing.fusions import find_fused_pairs, turn_pairs
+from memopt.sequencing.fusions import turn_pairs
 from memopt.sequencing.step import Step
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _highest_bytes(timeline: MemoryTimeline, scope: ScopeBudget | None) -> int:
     graph = timeline.buffer_graph
     if scope is not None:
         return scope.peak_bytes(graph, timeline.sequence)
-    pairs = find_fused_pairs(graph.nodes)
+    pairs = graph.fused_pairs
     if not pairs:
         return timeline.peak_bytes
     turned = turn_pairs(graph.producers, timeline.sequence, pairs)
