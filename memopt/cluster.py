@@ -76,7 +76,7 @@ class Device:
 
     @classmethod
     def parse(cls, text: str) -> Device:
-        """The device that an option describes, NAME=TYPE[:MEMORY][,SETTING=VALUE]...
+        """The device that an option describes, `NAME=TYPE[:MEMORY][,SETTING=VALUE]...`.
 
         "GPU:0=GPU:16GiB" is a GPU of typical speed. Settings that differ from the typical follow
         after commas: bandwidth=900GB/s (of its memory), link=25GB/s and latency=10us (between it
