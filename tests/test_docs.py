@@ -13,6 +13,7 @@ GENERATED = "reference.md"
 """Its headings come from docstrings."""
 
 _FENCED = re.compile(r"```.*?```", re.DOTALL)
+_CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
 _SOURCE = re.compile(r"`((?:memopt|models|tests|benchmarks|docs)/[\w./]*)`")
@@ -28,7 +29,7 @@ def anchors_of(text: str) -> set[str]:
 
 def broken_links(document: Path) -> list[str]:
     """The links of a document to files or headings that are not there."""
-    links = _LINK.findall(_FENCED.sub("", document.read_text()))
+    links = _LINK.findall(_CODE.sub("", _FENCED.sub("", document.read_text())))
     return [link for link in links if not re.match(r"[a-z]+:", link) and not leads(document, link)]
 
 
@@ -67,7 +68,7 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
     document.write_text(
         "# Here\n[a](other.md) [b](other.md#one-heading-code-and-more) [c](#here) [d](http://x)\n"
         "[e](none.md) [f](other.md#none) [g](#none)\n```\n[h](none.md)\n```\n"
-        "`memopt/none.py` and `memopt/graph/`\n"
+        "`memopt/none.py` and `memopt/graph/` and `[i](none.md)`\n"
     )
     assert broken_links(document) == ["none.md", "other.md#none", "#none"]
     assert missing_sources(document) == ["memopt/none.py"]

@@ -19,7 +19,8 @@ MODULES = {
     ".".join(("memopt", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): (
         path
     )
-    for path in sorted(ROOT.rglob("*.py"))
+    # The models stand beside the package, which has a link to them.
+    for path in sorted({*ROOT.rglob("*.py"), *(ROOT / "models").glob("*.py")})
 }
 
 LAYERS = (

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from memopt.models.bert import bert
 from memopt.models.convnet_v1 import convnet_v1
-from memopt.models.densenet import densenet121
+from memopt.models.densenet121 import densenet121
 from memopt.models.gpt import gpt
 from memopt.models.lstm import lstm
 from memopt.models.mlp import mlp
-from memopt.models.mobilenet import mobilenetv2
-from memopt.models.resnet import resnet50
+from memopt.models.mobilenetv2 import mobilenetv2
+from memopt.models.resnet50 import resnet50
 from memopt.models.training_step import SessionStep, TrainingStep
 from memopt.models.unet import unet
-from memopt.models.vgg import vgg16
+from memopt.models.vgg16 import vgg16
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

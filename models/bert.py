@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from memopt.models.compilation import compile_training_step
+from memopt.models.program import run_as_program
 from memopt.models.sequences import masked_sequences
 from memopt.models.training_step import EXAMPLE_BATCH
 from memopt.models.transformer import DROPOUT_RATE, TransformerSizes, attend, embed, feed_forward
@@ -66,3 +67,7 @@ def _build_model(sizes: TransformerSizes) -> keras.Model:
     features = keras.layers.Dense(sizes.width, activation="gelu")(features)
     features = keras.layers.LayerNormalization()(features)
     return keras.Model(token_ids, keras.layers.Dense(sizes.vocabulary)(features), name="bert")
+
+
+if __name__ == "__main__":
+    run_as_program(bert)

@@ -10,6 +10,7 @@ import numpy as np
 from memopt.errors import OptionsError
 from memopt.models.compilation import compile_training_step
 from memopt.models.images import ImageSizes, random_images
+from memopt.models.program import run_as_program
 
 if TYPE_CHECKING:
     import keras
@@ -90,3 +91,7 @@ def _convolve_twice(features: keras.KerasTensor, channels: int) -> keras.KerasTe
         )
         features = convolution(features)
     return features
+
+
+if __name__ == "__main__":
+    run_as_program(unet)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.models.images import ImageSizes, labelled_images
+from memopt.models.program import run_as_program
 from memopt.models.training_step import SessionStep
 
 if TYPE_CHECKING:
@@ -110,3 +111,7 @@ def _zeros(name: str, size: int) -> tf.Variable:
     import tensorflow as tf
 
     return _variable(name, (size,), tf.compat.v1.zeros_initializer())
+
+
+if __name__ == "__main__":
+    run_as_program(convnet_v1)

@@ -1,24 +1,25 @@
-"""DenseNet121: blocks whose layers read all layers before them."""
+"""ResNet50: residual blocks with batch normalization."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from memopt.models.images import ImageSizes, compile_classifier
+from memopt.models.program import run_as_program
 
 if TYPE_CHECKING:
     from memopt.models.compilation import OptimizerName
     from memopt.models.training_step import TrainingStep
 
 
-def densenet121(
+def resnet50(
     batch: int | None = 8,
     image_size: int = 64,
     classes: int = 100,
     seed: int = 0,
     optimizer: OptimizerName = "sgd",
 ) -> TrainingStep:
-    """Builds a training step of DenseNet121.
+    """Builds a training step of ResNet50.
 
     Args:
         batch: Images in a batch; `None` for a step that takes any number.
@@ -30,7 +31,11 @@ def densenet121(
     Returns:
         A step of images, float32 [batch, image_size, image_size, 3], and labels, int32 [batch].
     """
-    from keras.applications import DenseNet121
+    from keras.applications import ResNet50
 
     sizes = ImageSizes(batch, image_size, classes)
-    return compile_classifier("densenet121", DenseNet121, sizes, seed=seed, optimizer=optimizer)
+    return compile_classifier("resnet50", ResNet50, sizes, seed=seed, optimizer=optimizer)
+
+
+if __name__ == "__main__":
+    run_as_program(resnet50)

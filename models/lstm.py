@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from memopt.models.compilation import compile_training_step
+from memopt.models.program import run_as_program
 from memopt.models.sequences import next_token_sequences
 from memopt.models.training_step import EXAMPLE_BATCH
 
@@ -57,3 +58,7 @@ def _build_model(steps: int, width: int, layers: int, vocabulary: int) -> keras.
         recurrence = keras.layers.LSTM(width, return_sequences=True, unroll=False, use_cudnn=False)
         features = recurrence(features)
     return keras.Model(token_ids, keras.layers.Dense(vocabulary)(features), name="lstm")
+
+
+if __name__ == "__main__":
+    run_as_program(lstm)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memopt.models.compilation import compile_training_step
+from memopt.models.program import run_as_program
 from memopt.models.training_step import EXAMPLE_BATCH
 
 if TYPE_CHECKING:
@@ -59,3 +60,7 @@ def _build_model(width: int, layers: int, classes: int) -> keras.Model:
         dense = keras.layers.Dense(width, activation="relu", kernel_initializer="he_normal")
         features = dense(features)
     return keras.Model(samples, keras.layers.Dense(classes)(features), name="mlp")
+
+
+if __name__ == "__main__":
+    run_as_program(mlp)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from memopt.models.compilation import compile_training_step
+from memopt.models.program import run_as_program
 from memopt.models.sequences import next_token_sequences
 from memopt.models.training_step import EXAMPLE_BATCH
 from memopt.models.transformer import DROPOUT_RATE, TransformerSizes, attend, embed, feed_forward
@@ -63,3 +64,7 @@ def _build_model(sizes: TransformerSizes) -> keras.Model:
         features = features + feed_forward(normalized, sizes)
     features = keras.layers.LayerNormalization()(features)
     return keras.Model(token_ids, keras.layers.Dense(sizes.vocabulary)(features), name="gpt")
+
+
+if __name__ == "__main__":
+    run_as_program(gpt)
