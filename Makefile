@@ -16,7 +16,7 @@ VERSION_TESTS := $(wildcard tests/plugin) tests/runtime tests/models tests/test_
 	tests/passes/test_recomputation_meaning.py tests/passes/test_rematerialization_meaning.py
 LARGE_MODELS := resnet50 or mobilenetv2 or densenet121 or vgg16
 
-.PHONY: help setup lint types test test-slow test-versions demo benchmark docs mutations clean \
+.PHONY: help setup lint types test test-slow test-versions demo benchmark docs clean \
 	$(VERSIONS:%=test-tensorflow-%)
 
 help:  ## show this list
@@ -80,9 +80,6 @@ docs: .venv-docs/.installed  ## the documentation site, in site/
 	.venv-docs/bin/python -m pip install --quiet --upgrade pip
 	.venv-docs/bin/python -m pip install -qq $$($(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
 	touch $@
-
-mutations: $(SETUP)  ## the share of seeded faults in the core that the tests notice
-	$(BIN)/python benchmarks/mutations.py
 
 clean:  ## remove the environment and all caches
 	rm -rf $(VENV) .venv-docs site $(VERSIONS:%=.venv-tf%) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
