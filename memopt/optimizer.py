@@ -137,7 +137,7 @@ class MemoryOptimizer:
                 once.append(RunningSums())
             once += [BypassBarriers(), FoldShapes(), SerialLoops()]
             once.append(
-                Ordering(only_lower=True) if self.budget is None else self.rematerialization
+                Ordering() if self.budget is None else self.rematerialization
             )
         if level.schedules:
             repeated.append(AddnScheduling(running_sums=not self.as_grappler))
