@@ -136,9 +136,7 @@ class MemoryOptimizer:
             if self.budget is not None:
                 once.append(RunningSums())
             once += [BypassBarriers(), FoldShapes(), SerialLoops()]
-            once.append(
-                Ordering() if self.budget is None else self.rematerialization
-            )
+            once.append(Ordering() if self.budget is None else self.rematerialization)
         if level.schedules:
             repeated.append(AddnScheduling(running_sums=not self.as_grappler))
         if level.swaps or level.swaps_by_hint:
