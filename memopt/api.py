@@ -252,7 +252,6 @@ def plan(
     """Plan a step that is given as numbers: order, recomputation and swaps within a budget.
 
     The same cost graph, budget and seed give the same plan, unless the time limit is reached.
-    With numba installed (`memopt[plan]`) it searches some hundred times as much.
 
     Args:
         cost_graph: A cost graph, plain data as `CostGraph.from_json` takes it, or a JSON file.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,14 @@ from rich.console import Console
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rich.status import Status
+
 _STANDARD_ERROR = 2
 _PIPE_WIDTH = 200
 # What is no terminal has no width, and cutting numbers off would spoil what a program reads.
 terminal = Console(soft_wrap=True, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 _progress = Console(stderr=True)
+_shown: list[Status] = []
 
 
 def start_tensorflow() -> None:
@@ -44,7 +47,16 @@ def silence() -> Iterator[None]:
 def working(what: str) -> Iterator[Callable[[str], None]]:
     """Show on a terminal that something is going on; say nothing in a pipe.
 
-    What it gives is told how far it has come.
+    Inside another one it takes its line for a while: rich shows one at a time. What it gives is
+    told how far it has come.
     """
-    with _progress.status(f"{what} ...") as status:
-        yield lambda line: status.update(f"{what}: {line} ...")
+    status = _shown[-1] if _shown else _progress.status("")
+    outer = status.status
+    with nullcontext() if _shown else status:
+        _shown.append(status)
+        status.update(f"{what} ...")
+        try:
+            yield lambda line: status.update(f"{what}: {line} ...")
+        finally:
+            _shown.pop()
+            status.update(outer)

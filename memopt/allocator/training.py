@@ -83,7 +83,7 @@ def find_shortage(
     """Where training runs out of memory, `None` if every operation finds room in every step.
 
     Variables may get their new values elsewhere, so that every step leaves other holes to the next
-    one: until they are the same as at some time before, or for 512 steps (16 without numba). What
+    one: until they are the same as at some time before, or for 512 steps (16 if not compiled). What
     is held at first lies as a process leaves it that puts variables and inputs there, and then runs
     the step: `step_process` does. In another process there are other holes.
 

@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memopt.cache_folder import cache_folder
 from memopt.errors import PluginError
 from memopt.plugin.structures import OPTIMIZE, api
 
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = ("-O1", "-shared", "-fPIC", "-nostdlib")
 _TIMEOUT_S = 60
-
-
-def cache_folder() -> Path:
-    """Where what was compiled is kept: below XDG_CACHE_HOME, or ~/.cache if that is not set."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "memopt"
 
 
 def compile_shim(device: str) -> Path:

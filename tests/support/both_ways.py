@@ -19,7 +19,7 @@ def assert_same_without_compiler(program: str, *folders: Path) -> None:
     """
     paths = [str(folder) for folder in (TESTS, *folders)]
     source = f"import sys\nsys.path[:0] = {paths!r}\n{program}"
-    compiled, pure = _run(source), _run(source, MEMOPT_PURE_PYTHON="1")
+    compiled, pure = _run(source), _run(source, NUMBA_DISABLE_JIT="1")
     assert compiled.split(maxsplit=1)[0] == "True"
     assert pure.split(maxsplit=1)[0] == "False"
     assert compiled.split(maxsplit=1)[1] == pure.split(maxsplit=1)[1]
