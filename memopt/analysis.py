@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.cluster import VirtualCluster
 from memopt.costs.choice import GRAPPLER, choose_costs
+from memopt.display import Displayed, Overview, Table, bytes_text, count_text, short_name, time_text
 from memopt.errors import InvalidGraphError
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.verify import verify_graph, verify_references
@@ -77,9 +78,15 @@ class DeviceAnalysis(NamedTuple):
     live: tuple[LiveUse, ...]
     costs: DeviceCosts | None
 
+    def __repr__(self) -> str:
+        return _device_overview(self).text()
 
-@dataclass(frozen=True)
-class MemoryAnalysis:
+    def _repr_html_(self) -> str:
+        return _device_overview(self).html()
+
+
+@dataclass(frozen=True, repr=False)
+class MemoryAnalysis(Displayed):
     """What one step of a graph uses on each device.
 
     Attributes:
@@ -120,6 +127,24 @@ class MemoryAnalysis:
             "operations": [operation._asdict() for operation in self.summary.operations],
             "unknown_sizes": list(self.unknown_sizes),
         }
+
+    def _overview(self) -> Overview:
+        fullest = max(self.devices, key=lambda device: device.peak_bytes)
+        outcome = (
+            f"simulated step of {time_text(self.summary.critical_path_ns)}, highest peak "
+            f"{bytes_text(fullest.peak_bytes)} on {short_name(fullest.name)}"
+        )
+        if fullest.memory_bytes and fullest.peak_bytes > fullest.memory_bytes:
+            outcome += ", MORE than its memory"
+        unknown = count_text(len(self.unknown_sizes), "tensor")
+        return Overview(
+            "MemoryAnalysis",
+            outcome,
+            (Table.of(_DEVICE_COLUMNS, self.devices, _device_row), _live_table(fullest)),
+            (f"{unknown} of unknown size count as little as they can be",)
+            if self.unknown_sizes
+            else (),
+        )
 
 
 def analyze(
@@ -228,6 +253,34 @@ def _unknown_sizes(simulation: Simulation) -> Iterator[str]:
         for port, tensor in enumerate(wiring.outputs(number)):
             if tensor.size_bytes is None:
                 yield f"{wiring.name(number)}:{port}"
+
+
+_DEVICE_COLUMNS = ("device", "memory", "peak", "at")
+
+
+def _device_row(device: DeviceAnalysis) -> tuple[str, ...]:
+    return (
+        short_name(device.name),
+        bytes_text(device.memory_bytes) if device.memory_bytes else "",
+        bytes_text(device.peak_bytes),
+        time_text(device.peak_at_ns),
+    )
+
+
+def _live_table(device: DeviceAnalysis) -> Table:
+    return Table.of(("live at the peak", "size", "op", "last use"), device.live, _live_row)
+
+
+def _live_row(use: LiveUse) -> tuple[str, ...]:
+    return use.tensor, bytes_text(use.size_bytes), use.op, use.last_use
+
+
+def _device_overview(device: DeviceAnalysis) -> Overview:
+    outcome = f"{short_name(device.name)}, peak {bytes_text(device.peak_bytes)}"
+    if device.memory_bytes:
+        outcome += f" of {bytes_text(device.memory_bytes)}"
+    at = f" at {time_text(device.peak_at_ns)}, {count_text(len(device.live), 'tensor')} live"
+    return Overview("DeviceAnalysis", outcome + at, (_live_table(device),))
 
 
 def _device_to_json(device: DeviceAnalysis) -> dict[str, Any]:

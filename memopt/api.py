@@ -312,10 +312,12 @@ def sweep(
         InvalidGraphError: It is no cost graph.
     """
     from memopt.planning import sweep as sweeping
+    from memopt.planning.plan import Plans
 
     limit_s = math.inf if time_limit_s is None else time_limit_s
     graph = _as_cost_graph(cost_graph)
-    return sweeping.sweep(graph, budgets=budgets, seed=seed, time_limit_s=limit_s, exact=exact)
+    plans = sweeping.sweep(graph, budgets=budgets, seed=seed, time_limit_s=limit_s, exact=exact)
+    return Plans(plans)
 
 
 def _as_cost_graph(source: CostGraphSource) -> CostGraph:

@@ -10,6 +10,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memopt.display import (
+    Displayed,
+    DisplayedFields,
+    Overview,
+    Table,
+    bytes_text,
+    count_text,
+    short_name,
+)
 from memopt.errors import OptionsError
 from memopt.options import parse_bytes
 
@@ -39,8 +48,8 @@ _MEMORY_LIMIT_FILES = (
 )
 
 
-@dataclass(frozen=True)
-class Device:
+@dataclass(frozen=True, repr=False)
+class Device(DisplayedFields):
     """One device, as TensorFlow's `DeviceProperties` describes it, with its link to the host.
 
     Attributes:
@@ -147,7 +156,7 @@ TYPICAL_RATES = {
 """What a device described by its type alone is taken to be."""
 
 
-class VirtualCluster:
+class VirtualCluster(Displayed):
     """The devices of a simulation, by name, in the order given.
 
     Args:
@@ -217,6 +226,10 @@ class VirtualCluster:
     def __len__(self) -> int:
         return len(self._devices)
 
+    def _overview(self) -> Overview:
+        table = Table.of(("device", "type", "memory", "cores", "MHz"), list(self), _device_row)
+        return Overview("VirtualCluster", count_text(len(self), "device"), (table,))
+
     def __getitem__(self, name: str) -> Device:
         device = self.find(name)
         if device is None:
@@ -226,6 +239,12 @@ class VirtualCluster:
     def find(self, name: str) -> Device | None:
         """The device of that name, full or short, or `None`."""
         return self._devices.get(name) or self._devices.get(full_name(name))
+
+
+def _device_row(device: Device) -> tuple[str, ...]:
+    memory = bytes_text(device.memory_bytes) if device.memory_bytes else "no limit"
+    cores, frequency = str(device.num_cores), str(device.frequency_mhz)
+    return short_name(device.name), device.type, memory, cores, frequency
 
 
 def full_name(name: str) -> str:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.allocator.training import AllocatorLimit
 from memopt.api import optimize
+from memopt.display import Displayed, Overview, bytes_text
 from memopt.errors import OptionsError, OutOfMemoryError
 from memopt.models import MODELS
 from memopt.options import Budget, Level
-from memopt.report.text import bytes_text
 from memopt.runtime.entry import as_program, verify
 from memopt.runtime.process import step_process
 from memopt.runtime.settings import Settings
@@ -50,8 +50,8 @@ class Training(NamedTuple):
         return f"OUT OF MEMORY {done}: {' '.join(self.failure.split())[:_FAILURE_LENGTH]}"
 
 
-@dataclass(frozen=True)
-class Demonstration:
+@dataclass(frozen=True, repr=False)
+class Demonstration(Displayed):
     """What the demonstration did and measured.
 
     Attributes:
@@ -78,6 +78,9 @@ class Demonstration:
             f"original, {limit}: {self.original}",
             f"rewritten, {limit}: {self.rewritten}",
         ]
+
+    def _overview(self) -> Overview:
+        return Overview("Demonstration", "training under a memory limit", (), tuple(self.lines()))
 
 
 def run(model: str, budget: str = BUDGET, steps: int = STEPS) -> Demonstration:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from memopt.display import Displayed, DisplayedFields, Overview, Table, count_text, names_text
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -19,8 +21,8 @@ TRAIN_OP_COLLECTION = "train_op"
 """The collection that names what runs for its effects; Grappler's item builder reads it too."""
 
 
-@dataclass(frozen=True)
-class VariableSpec:
+@dataclass(frozen=True, repr=False)
+class VariableSpec(DisplayedFields):
     """What is known of the variable behind a captured resource: the handle data.
 
     Attributes:
@@ -32,8 +34,8 @@ class VariableSpec:
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class GrapplerItem:
+@dataclass(frozen=True, repr=False)
+class GrapplerItem(Displayed):
     """A graph and how it is used: what no rewrite may change.
 
     Attributes:
@@ -61,6 +63,18 @@ class GrapplerItem:
     def fetched_operations(self) -> tuple[str, ...]:
         """The fetches that are operations, in order."""
         return tuple(name for name in self.fetch if ":" not in name)
+
+    def _overview(self) -> Overview:
+        functions = count_text(len(self.graph_def.library.function), "function")
+        outcome = f"{count_text(len(self.graph_def.node), 'node')}, {functions}"
+        named = {
+            "feed": self.feed,
+            "fetch": self.fetch,
+            "keep": self.keep,
+            "variables": tuple(self.variables),
+        }
+        rows = tuple((role, names_text(names)) for role, names in named.items())
+        return Overview("GrapplerItem", outcome, (Table(("", ""), rows),))
 
     def with_variable_handles(self) -> GraphDef:
         """The graph with captured variables as VarHandleOps of known type and shape: a new message.

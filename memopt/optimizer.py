@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.costs.choice import GRAPPLER, choose_costs
+from memopt.display import DisplayedFields
 from memopt.errors import BudgetError, OptionsError
 from memopt.graph.functiondef import ARGUMENT, RESULT, Library
 from memopt.graph.graphdef import from_graph_def, to_graph_def
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
     from memopt.options import Options
 
 
-@dataclass(frozen=True)
-class MemoryOptimizer:
+@dataclass(frozen=True, repr=False)
+class MemoryOptimizer(DisplayedFields):
     """Rewrites a graph so that a step needs less memory, with the same results.
 
     Every graph is verified before the first pass and after each one. A pass that fails, or whose

@@ -10,6 +10,7 @@ from enum import StrEnum
 from operator import index
 from typing import TYPE_CHECKING, SupportsIndex, cast
 
+from memopt.display import DisplayedFields
 from memopt.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -101,8 +102,8 @@ _WHOLE = (Level.HEURISTICS, Level.IMPROVED_HEURISTICS)
 """The levels that take every step."""
 
 
-@dataclass(frozen=True)
-class Options:
+@dataclass(frozen=True, repr=False)
+class Options(DisplayedFields):
     """What RewriterConfig says about memory optimization.
 
     Attributes:
@@ -254,8 +255,8 @@ _WHOLE_SHARE = 100
 _FRACTION = re.compile(r"[0-9]*\.[0-9]+")
 
 
-@dataclass(frozen=True)
-class Budget:
+@dataclass(frozen=True, repr=False)
+class Budget(DisplayedFields):
     """Bytes that may be in use at any moment of a step, everything included.
 
     Included are variables, constants, inputs, what is held for the caller, and the step's own.
@@ -301,8 +302,8 @@ class Budget:
         return f"{self.percent}%" if self.percent else str(self.size_bytes)
 
 
-@dataclass(frozen=True)
-class PlanBudget:
+@dataclass(frozen=True, repr=False)
+class PlanBudget(DisplayedFields):
     """Bytes that may be in use at any step of a plan on numbers, everything included.
 
     Attributes:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from memopt.display import (
+    PEAKS,
+    Displayed,
+    Overview,
+    Table,
+    budget_text,
+    change_text,
+    count_text,
+    peak_row,
+    short_name,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
@@ -17,8 +30,11 @@ if TYPE_CHECKING:
     from memopt.simulation.simulated_memory import SimulatedMemory
 
 
-@dataclass(frozen=True)
-class PassReport:
+_REASONS_SHOWN = 3
+
+
+@dataclass(frozen=True, repr=False)
+class PassReport(Displayed):
     """What one pass did to one graph.
 
     Attributes:
@@ -42,9 +58,18 @@ class PassReport:
     iteration: int = 0
     peak_before_bytes: Mapping[str, int] = field(default_factory=dict)
 
+    def _overview(self) -> Overview:
+        where = f"function {self.function}" if self.function else "main graph"
+        done = f"UNDONE, {self.failure}" if self.failure else count_text(len(self.edits), "edit")
+        outcome = f"{self.name}, {where}: {done}, {len(self.declined):,} declined, "
+        edits = Table.of(("edit", "added", "removed", "changed"), self.edits, _edit_row)
+        return Overview(
+            "PassReport", f"{outcome}{self.seconds:.3f} s", (edits,), _declined((self,))
+        )
 
-@dataclass(frozen=True)
-class GraphReport:
+
+@dataclass(frozen=True, repr=False)
+class GraphReport(Displayed):
     """What an optimization did to one graph.
 
     Attributes:
@@ -75,9 +100,17 @@ class GraphReport:
             return {}
         return self.simulated.peak_bytes()
 
+    def _overview(self) -> Overview:
+        edits = sum(len(done.edits) for done in self.passes)
+        outcome = f"{self.function or 'main graph'}, {count_text(edits, 'edit')}"
+        if self.stopped:
+            outcome += f", {count_text(self.iterations, 'iteration')}, ended: {self.stopped}"
+        tables = (Table(PEAKS, _simulated_rows(self)), _passes_table(self.passes))
+        return Overview("GraphReport", outcome, tables, _remarks(self.passes))
 
-@dataclass(frozen=True)
-class RuntimeMemory:
+
+@dataclass(frozen=True, repr=False)
+class RuntimeMemory(Displayed):
     """The memory of a step in TensorFlow's allocator, predicted for one thread of operations.
 
     Attributes:
@@ -104,9 +137,12 @@ class RuntimeMemory:
             "peak_after_bytes": self.after.peak_bytes,
         }
 
+    def _overview(self) -> Overview:
+        return Overview("RuntimeMemory", _runtime_text(self), (Table(PEAKS, _runtime_rows(self)),))
 
-@dataclass(frozen=True)
-class OptimizationReport:
+
+@dataclass(frozen=True, repr=False)
+class OptimizationReport(Displayed):
     """What an optimization did.
 
     Attributes:
@@ -198,6 +234,9 @@ class OptimizationReport:
             "passes": [self._pass_to_json(report) for report in self.passes],
         }
 
+    def _overview(self) -> Overview:
+        return _report_overview(self)
+
     def _pass_to_json(self, report: PassReport) -> dict[str, Any]:
         return {
             "name": report.name,
@@ -227,8 +266,8 @@ class OptimizationReport:
         }
 
 
-@dataclass(frozen=True)
-class OptimizationResult:
+@dataclass(frozen=True, repr=False)
+class OptimizationResult(Displayed):
     """A rewritten graph and the report of what was done.
 
     Attributes:
@@ -238,3 +277,86 @@ class OptimizationResult:
 
     graph_def: GraphDef
     report: OptimizationReport
+
+    def _overview(self) -> Overview:
+        return replace(_report_overview(self.report), kind="OptimizationResult")
+
+
+def _report_overview(report: OptimizationReport) -> Overview:
+    edits = sum(len(done.edits) for done in report.passes)
+    outcome = f"level {report.level}, {count_text(edits, 'edit')}"
+    if report.runtime is not None:
+        outcome += f", {_runtime_text(report.runtime)}"
+    failures = sum(bool(done.failure) for done in report.passes)
+    if failures:
+        outcome += f", {count_text(failures, 'pass', 'passes')} UNDONE"
+    runtime = () if report.runtime is None else _runtime_rows(report.runtime)
+    simulated = _simulated_rows(report.graphs[0]) if report.graphs else ()
+    nodes = f"nodes: {report.nodes_before:,} before, {report.nodes_after:,} after"
+    bodies = len(report.graphs) - 1
+    if bodies > 0:
+        nodes += f"; and {count_text(bodies, 'function')}"
+    return Overview(
+        "OptimizationReport",
+        outcome,
+        (Table(PEAKS, (*runtime, *simulated)), _passes_table(report.passes)),
+        (nodes, *_remarks(report.passes)),
+    )
+
+
+def _runtime_text(runtime: RuntimeMemory) -> str:
+    text = f"predicted peak {change_text(runtime.before.peak_bytes, runtime.after.peak_bytes)}"
+    if not runtime.budget_bytes:
+        return text
+    return f"{text}, {budget_text(runtime.after.peak_bytes, runtime.budget_bytes)}"
+
+
+def _runtime_rows(runtime: RuntimeMemory) -> tuple[tuple[str, ...], ...]:
+    before, after = runtime.before, runtime.after
+    return (
+        peak_row("predicted peak", before.peak_bytes, after.peak_bytes),
+        peak_row("held before the step", before.held_bytes, after.held_bytes),
+        peak_row("peak of the step's own", before.step_peak_bytes, after.step_peak_bytes),
+    )
+
+
+def _simulated_rows(graph: GraphReport) -> tuple[tuple[str, ...], ...]:
+    after = graph.peak_after_bytes
+    return tuple(
+        peak_row(f"simulated peak of {short_name(device)}", size_bytes, after[device])
+        for device, size_bytes in graph.peak_before_bytes.items()
+        if device in after
+    )
+
+
+def _passes_table(passes: Sequence[PassReport]) -> Table:
+    """A row for each pass: what it did to all graphs, in all iterations."""
+    by_name: dict[str, list[PassReport]] = {}
+    for done in passes:
+        by_name.setdefault(done.name, []).append(done)
+    return Table.of(("pass", "edits", "declined", "seconds"), list(by_name.items()), _pass_row)
+
+
+def _pass_row(named: tuple[str, list[PassReport]]) -> tuple[str, ...]:
+    name, runs = named
+    edits = sum(len(done.edits) for done in runs)
+    declined = sum(len(done.declined) for done in runs)
+    return name, f"{edits:,}", f"{declined:,}", f"{sum(done.seconds for done in runs):.3f}"
+
+
+def _edit_row(edit: Edit) -> tuple[str, ...]:
+    counts = (f"{len(names):,}" for names in (edit.added, edit.removed, edit.changed))
+    return (edit.reason, *counts)
+
+
+def _remarks(passes: Sequence[PassReport]) -> tuple[str, ...]:
+    failures = (f"UNDONE: {done.name}: {done.failure}" for done in passes if done.failure)
+    return (*failures, *_declined(passes))
+
+
+def _declined(passes: Sequence[PassReport]) -> tuple[str, ...]:
+    """The most frequent reasons for which candidates were left alone."""
+    reasons = Counter(declined.reason for done in passes for declined in done.declined)
+    return tuple(
+        f"declined, {count:,} x: {reason}" for reason, count in reasons.most_common(_REASONS_SHOWN)
+    )

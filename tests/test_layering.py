@@ -24,7 +24,7 @@ MODULES = {
 }
 
 LAYERS = (
-    ("errors",),
+    ("errors", "display"),
     ("options",),
     ("flags",),
     ("cache_folder", "console"),
@@ -60,7 +60,12 @@ SAME_LAYER = {
 }
 """Beside that: files hold items, and reports show what the runtime measured."""
 
-LEAVES = {"errors": set[str](), "planning": {"errors", "jit"}, "models": {"errors"}}
+LEAVES = {
+    "errors": set[str](),
+    "display": set[str](),
+    "planning": {"errors", "display", "jit"},
+    "models": {"errors"},
+}
 """Parts that import these parts and no others, though they stand above others."""
 
 SERIALIZERS = {

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from memopt.display import Displayed, Overview, bytes_text, count_text
 from memopt.errors import OptionsError
 from memopt.graph.onednn_fusions import find_fused_pairs
 
@@ -23,8 +24,8 @@ SCRATCH = -1
 """The number that scratch memory has among the buffers of a timeline."""
 
 
-@dataclass(frozen=True)
-class BufferGraph:
+@dataclass(frozen=True, repr=False)
+class BufferGraph(Displayed):
     """A graph as the allocator sees it: integers for nodes and for buffers.
 
     Nodes are numbered as in `Numbering.of(graph)`. A buffer is made by one node, or by none if it
@@ -82,6 +83,12 @@ class BufferGraph:
         made = sum(self.size_bytes[buffer] for buffers in self.made for buffer in buffers)
         return sum(self.size_bytes) - made
 
+    def _overview(self) -> Overview:
+        counts = (
+            f"{count_text(len(self.nodes), 'node')}, {count_text(len(self.size_bytes), 'buffer')}"
+        )
+        return Overview("BufferGraph", f"{counts}, {bytes_text(self.held_bytes)} held")
+
 
 class MemoryEvent(NamedTuple):
     """One change of what is in use.
@@ -100,8 +107,8 @@ class MemoryEvent(NamedTuple):
     size_bytes: int
 
 
-@dataclass(frozen=True)
-class MemoryTimeline:
+@dataclass(frozen=True, repr=False)
+class MemoryTimeline(Displayed):
     """The memory that a sequence uses; everything that is held counts.
 
     Attributes:
@@ -169,6 +176,17 @@ class MemoryTimeline:
             for buffer in (*graph.read[node], *graph.made[node]):
                 if self._is_freed(buffer, position) and buffer not in given:
                     yield MemoryEvent(position, "free", buffer, graph.size_bytes[buffer])
+
+    def _overview(self) -> Overview:
+        outcome = (
+            f"peak {bytes_text(self.peak_bytes)}, {bytes_text(self.held_bytes)} of it held before "
+            "the step"
+        )
+        if self.peak_position >= 0:
+            name = self.buffer_graph.nodes[self.sequence[self.peak_position]].name
+            ran = count_text(len(self.sequence), "node")
+            outcome += f"; at node {self.peak_position + 1:,} of {ran}: {name}"
+        return Overview("MemoryTimeline", outcome)
 
     def _is_freed(self, buffer: int, position: int) -> bool:
         graph = self.buffer_graph

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memopt.allocator.training import AllocatorLimit, has_room, least_limit_bytes
 from memopt.costs.choice import choose_costs
+from memopt.display import DisplayedFields
 from memopt.errors import BudgetError, InvalidGraphError
 from memopt.fitting.dimensions import with_size
 from memopt.fitting.times import estimate_overhead
@@ -40,8 +41,8 @@ _LEAST_OVERHEAD = 0.05
 """What excess is measured by where less is allowed."""
 
 
-@dataclass(frozen=True)
-class Probe:
+@dataclass(frozen=True, repr=False)
+class Probe(DisplayedFields):
     """What came of a plan for one size.
 
     Attributes:

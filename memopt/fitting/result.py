@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from memopt.display import Displayed, Overview, Table, bytes_text
+
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
 _STRING = 7
 
 
-@dataclass(frozen=True)
-class Fit:
+@dataclass(frozen=True, repr=False)
+class Fit(Displayed):
     """The largest size at which a step keeps to a memory, rewritten.
 
     Attributes:
@@ -98,3 +100,20 @@ class Fit:
                 for probe in self.probes
             ],
         }
+
+    def _overview(self) -> Overview:
+        sought = ", ".join(str(dimension) for dimension in self.dimensions if not dimension.size)
+        measured = self.measured_peak_bytes
+        proof = "not run" if measured is None else f"ran at a peak of {bytes_text(measured)}"
+        factor = "" if self.factor is None else f" (x{self.factor:.1f} of what fits unchanged)"
+        rows = (
+            ("memory", bytes_text(self.memory_bytes)),
+            ("planned peak", bytes_text(self.peak_bytes)),
+            ("measured peak", "not run" if measured is None else bytes_text(measured)),
+            ("overhead", f"{self.overhead:.1%} of at most {self.max_overhead:.1%}"),
+            ("largest size unchanged", f"{self.free_size:,}" if self.free_size else "none fits"),
+            ("planned in", f"{self.seconds:.1f} s"),
+        )
+        notes = (f"size {size} RAN OUT OF MEMORY" for size in self.failed_sizes)
+        outcome = f"size {self.size:,} of {sought}{factor}, {proof}"
+        return Overview("Fit", outcome, (Table(("", ""), rows),), tuple(notes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memopt.display import Overview, Table, names_text
 from memopt.errors import RewriteError
 
 if TYPE_CHECKING:
@@ -55,12 +56,38 @@ class Edit(NamedTuple):
     touches: frozenset[Touches]
     decisions: tuple[Decision, ...] = ()
 
+    def __repr__(self) -> str:
+        return _overview(self).text()
+
+    def _repr_html_(self) -> str:
+        return _overview(self).html()
+
 
 class Declined(NamedTuple):
     """A candidate that a pass left alone, and why."""
 
     node: str
     reason: str
+
+    def __repr__(self) -> str:
+        return Overview("Declined", f"{self.node}: {self.reason}").text()
+
+    def _repr_html_(self) -> str:
+        return Overview("Declined", f"{self.node}: {self.reason}").html()
+
+
+def _overview(edit: Edit) -> Overview:
+    """The edit's reason, names and decisions."""
+    named = {
+        "added": edit.added,
+        "removed": edit.removed,
+        "changed": edit.changed,
+        "releases": edit.releases,
+        "holds": edit.holds,
+    }
+    rows = tuple((role, names_text(names)) for role, names in named.items() if names)
+    decisions = Table.of(("decision about", "reason"), edit.decisions, tuple)
+    return Overview("Edit", edit.reason, (Table(("", ""), rows), decisions))
 
 
 class Checkpoint(NamedTuple):

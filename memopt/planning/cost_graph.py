@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from memopt.display import Displayed, DisplayedFields, Overview, bytes_text, count_text
 from memopt.errors import FileError, InvalidGraphError
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ _MAX_NUMBER = 2**53
 """Sums of sizes and costs stay within 64 bits."""
 
 
-@dataclass(frozen=True)
-class Operation:
+@dataclass(frozen=True, repr=False)
+class Operation(DisplayedFields):
     """One operation, as it is described to `CostGraph.build`.
 
     Attributes:
@@ -56,8 +57,8 @@ class Operation:
     swap_cost: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class CostGraph:
+@dataclass(frozen=True, eq=False, repr=False)
+class CostGraph(Displayed):
     """A step as numbers. Made by `build`, `from_json` or `load`.
 
     Attributes:
@@ -208,6 +209,15 @@ class CostGraph:
         except (OSError, ValueError, RecursionError) as error:
             raise FileError(f"{path}: {error}") from error
         return cls.from_json(plain)
+
+    def _overview(self) -> Overview:
+        outcome = (
+            f"{count_text(self.operation_count, 'operation')}, "
+            f"{count_text(len(self.output_bytes), 'output')} of "
+            f"{bytes_text(int(self.output_bytes.sum()))} in total, "
+            f"{bytes_text(self.held_bytes)} held throughout, cost {self.base_cost:,}"
+        )
+        return Overview("CostGraph", f"{self.name}: {outcome}" if self.name else outcome)
 
     def _check_order(self) -> None:
         position = np.full(self.operation_count, -1, np.int64)

@@ -5,12 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from memopt.display import (
+    Displayed,
+    DisplayedTuple,
+    Overview,
+    Table,
+    budget_text,
+    bytes_text,
+    count_text,
+)
+
 if TYPE_CHECKING:
     Status = Literal["optimal", "feasible", "time limit"]
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Displayed):
     """What to run, in which order, what again, what from the host.
 
     Attributes:
@@ -73,3 +83,40 @@ class Plan:
             "seed": self.seed,
             "status": self.status,
         }
+
+    def _overview(self) -> Overview:
+        computed = len(self.sequence) - len(self.swaps)
+        outcome = (
+            f"{self.status}, peak {bytes_text(self.peak_bytes)}, "
+            f"{budget_text(self.peak_bytes, self.budget_bytes)}, overhead {self.overhead:.3%}"
+        )
+        rows = (
+            ("cost", f"{self.cost:,}"),
+            ("lower bound", f"{self.lower_bound:,} (gap {self.gap:.3%})"),
+            ("computations", f"{computed:,}"),
+            ("recomputations", f"{computed - len(set(self.sequence)):,}"),
+            ("swaps in", f"{len(self.swaps):,}"),
+            ("planned in", f"{self.seconds:.1f} s, seed {self.seed}"),
+        )
+        return Overview("Plan", outcome, (Table(("", ""), rows),))
+
+
+class Plans(DisplayedTuple[Plan]):
+    """Plans of one cost graph for several budgets, the smallest budget first."""
+
+    __slots__ = ()
+
+    def _overview(self) -> Overview:
+        outcome = f"{count_text(len(self), 'plan')}, the smallest budget first"
+        table = Table.of(("budget", "peak", "overhead", "gap", "status"), self, _plan_row)
+        return Overview("Plans", outcome, (table,))
+
+
+def _plan_row(plan: Plan) -> tuple[str, ...]:
+    return (
+        bytes_text(plan.budget_bytes),
+        bytes_text(plan.peak_bytes),
+        f"{plan.overhead:.3%}",
+        f"{plan.gap:.3%}",
+        plan.status,
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from memopt.display import DisplayedFields
 from memopt.errors import OptionsError
 from memopt.optimizer import MemoryOptimizer
 from memopt.options import Budget, Level, Options, as_texts, check_whole
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 TRAINING, ALL = "training", "all"
 
 
-@dataclass(frozen=True)
-class Policy:
+@dataclass(frozen=True, repr=False)
+class Policy(DisplayedFields):
     """What is done to the graphs that TensorFlow optimizes.
 
     Attributes:

@@ -6,10 +6,19 @@ import hashlib
 import json
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from memopt.display import (
+    Displayed,
+    DisplayedTuple,
+    Overview,
+    Table,
+    budget_text,
+    change_text,
+    count_text,
+)
 from memopt.errors import FileError, MemoptError
 from memopt.io import write_bytes
 
@@ -26,8 +35,8 @@ MOST_RECORDS = 1000
 """So many are kept; the oldest go first."""
 
 
-@dataclass(frozen=True)
-class GraphRecord:
+@dataclass(frozen=True, repr=False)
+class GraphRecord(Displayed):
     """What was done to one graph.
 
     Attributes:
@@ -62,6 +71,42 @@ class GraphRecord:
     error: str = ""
     report_file: str = ""
 
+    def _overview(self) -> Overview:
+        level = f", level {self.level}" if self.level else ""
+        parts = [f"{self.kind} of {count_text(self.nodes, 'node')}{level}: {self.outcome}"]
+        parts += [part for part in (_peak_text(self), self.error, self.reason) if part]
+        if self.report_file:
+            parts.append(f"report {self.report_file}")
+        return Overview("GraphRecord", ", ".join((*parts, f"{self.milliseconds:.0f} ms")))
+
+
+class GraphRecords(DisplayedTuple[GraphRecord]):
+    """Records of graphs, the oldest first."""
+
+    __slots__ = ()
+
+    def _overview(self) -> Overview:
+        outcomes = Counter(record.outcome for record in self)
+        outcome = ", ".join(f"{number:,} {name}" for name, number in outcomes.most_common())
+        columns = ("latest first", "nodes", "outcome", "peak", "reason")
+        table = Table.of(columns, self[::-1], _record_row)
+        return Overview("GraphRecords", outcome or "none", (table,))
+
+
+def _record_row(record: GraphRecord) -> tuple[str, ...]:
+    reason = record.error or record.reason
+    return record.kind, f"{record.nodes:,}", record.outcome, _peak_text(record), reason
+
+
+def _peak_text(record: GraphRecord) -> str:
+    """The predicted peak before and after, and whether it keeps to the budget, if there is one."""
+    if not record.peak_before_bytes:
+        return ""
+    text = change_text(record.peak_before_bytes, record.peak_after_bytes)
+    if not record.budget_bytes:
+        return text
+    return f"{text}, {budget_text(record.peak_after_bytes, record.budget_bytes)}"
+
 
 class Records:
     """The last records of this process, the oldest first; safe to use from all threads."""
@@ -80,10 +125,10 @@ class Records:
                     return
             self._records.append(record)
 
-    def last(self) -> tuple[GraphRecord, ...]:
+    def last(self) -> GraphRecords:
         """All that are kept."""
         with self._lock:
-            return tuple(self._records)
+            return GraphRecords(self._records)
 
     def clear(self) -> None:
         """Forget them, and what was said."""

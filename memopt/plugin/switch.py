@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import atexit
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache, wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, overload
 
+from memopt.display import Displayed, Overview, Table
 from memopt.flags import Flags
 from memopt.options import Level
 from memopt.passes.recomputation import AUTO_SCOPE
@@ -56,8 +57,8 @@ _tags: list[Any] = []
 """The configuration of functions before `enable`; one or none."""
 
 
-@dataclass(frozen=True)
-class PluginStatus:
+@dataclass(frozen=True, repr=False)
+class PluginStatus(Displayed):
     """How memopt is registered with TensorFlow in this process.
 
     Attributes:
@@ -71,6 +72,12 @@ class PluginStatus:
     registered: dict[str, str]
     failures: dict[str, str]
     policy: Policy | None
+
+    def _overview(self) -> Overview:
+        rows = [(device, f"registered by {how}") for device, how in self.registered.items()]
+        rows += [(how, f"failed: {reason}") for how, reason in self.failures.items()]
+        state = "off" if self.policy is None else f"on, {self.policy!r}"
+        return Overview("PluginStatus", state, (Table(("", ""), tuple(rows)),))
 
     def __str__(self) -> str:
         ways = ", ".join(f"{device} by {how}" for device, how in self.registered.items())
@@ -402,7 +409,7 @@ def _let_go_at_exit() -> None:
 
 
 def _tag(policy: Policy) -> Any:
-    number = Process().number_of(repr(policy))
+    number = Process().number_of(repr(astuple(policy)))
     return tag_functions(number, disable_fusions=policy.disable_fusions)
 
 

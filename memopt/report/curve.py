@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from memopt.report.text import bytes_text
+from memopt.display import bytes_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from memopt.report.text import bytes_text
+from memopt.display import bytes_text
 
 if TYPE_CHECKING:
     from memopt.fitting.result import Fit

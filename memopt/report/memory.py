@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from memopt.report.text import bytes_text, short_name
+from memopt.display import bytes_text, short_name, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ def analysis_parts(analysis: MemoryAnalysis, top: int) -> Iterator[Table | str]:
     yield _operations_table(analysis)
     summary = analysis.summary
     yield (
-        f"critical path: {_time_text(summary.critical_path_ns)} "
+        f"critical path: {time_text(summary.critical_path_ns)} "
         f"on {short_name(summary.critical_device)}"
     )
     if analysis.unknown_sizes:
@@ -60,7 +60,7 @@ def _devices_table(analysis: MemoryAnalysis) -> Table:
             short_name(device.name),
             bytes_text(device.memory_bytes) if device.memory_bytes else "",
             bytes_text(device.peak_bytes),
-            _time_text(device.peak_at_ns),
+            time_text(device.peak_at_ns),
             bytes_text(costs.persistent_bytes) if costs else "",
             bytes_text(costs.temporary_peak_bytes) if costs else "",
             str(costs.executions) if costs else "0",
@@ -107,16 +107,8 @@ def _operations_table(analysis: MemoryAnalysis) -> Table:
         table.add_row(
             costs.op,
             str(costs.executions),
-            _time_text(costs.execution_ns),
-            _time_text(costs.compute_ns),
-            _time_text(costs.memory_ns),
+            time_text(costs.execution_ns),
+            time_text(costs.compute_ns),
+            time_text(costs.memory_ns),
         )
     return table
-
-
-def _time_text(time_ns: int) -> str:
-    """A time for people, in the unit that suits it."""
-    for unit, size_ns in (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)):
-        if time_ns >= size_ns:
-            return f"{time_ns / size_ns:.2f} {unit}"
-    return f"{time_ns} ns"

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from memopt.display import bytes_text, short_name
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from memopt.passes import Pass
     from memopt.result import OptimizationReport, PassReport
-    from memopt.runtime.comparison import Difference
     from memopt.runtime.verification import Verification
 
 _REASONS_SHOWN = 5
 _DIFFERENCES_SHOWN = 10
 _DECISIONS_SHOWN = 5
-_LOCAL = "/job:localhost/replica:0/task:0/device:"
 
 
 def optimization_lines(report: OptimizationReport) -> list[str]:
@@ -156,30 +156,11 @@ def verdict(verification: Verification) -> list[str]:
     else:
         lines = [f"NOT EQUAL over {steps}:"]
     shown = verification.differences[:_DIFFERENCES_SHOWN]
-    lines.extend(f"  {_difference_text(difference)}" for difference in shown)
+    lines.extend(f"  {difference}" for difference in shown)
     hidden = len(verification.differences) - len(shown)
     return [*lines, f"  and {hidden} more"] if hidden else lines
-
-
-def short_name(device: str) -> str:
-    """A device's name without what says that it is of this machine."""
-    return device.removeprefix(_LOCAL)
-
-
-def bytes_text(size_bytes: int, *, signed: bool = False) -> str:
-    """A number of bytes for people, in MiB with two decimals, small ones in bytes."""
-    sign = "+" if signed and size_bytes > 0 else ""
-    if abs(size_bytes) < 1 << 14:
-        return f"{sign}{size_bytes} B"
-    return f"{sign}{size_bytes / (1 << 20):.2f} MiB"
 
 
 def _one_line(message: str) -> str:
     """A message without line ends; TensorFlow's own have some."""
     return " ".join(message.split())
-
-
-def _difference_text(difference: Difference) -> str:
-    where = f"{difference.role} {difference.name} (step {difference.step})"
-    elements = f"{difference.differing_elements} of {difference.elements} elements differ"
-    return f"{where}: {elements}, by at most {difference.max_abs_difference}"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from memopt.display import DisplayedFields
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -26,8 +28,8 @@ over few steps is itself uncertain.
 """
 
 
-@dataclass(frozen=True)
-class Difference:
+@dataclass(frozen=True, repr=False)
+class Difference(DisplayedFields):
     """A tensor that is not the same in two runs.
 
     Attributes:
@@ -55,6 +57,11 @@ class Difference:
     def tolerated(self) -> bool:
         """Whether the difference is within its tolerance."""
         return self.max_abs_difference is not None and self.max_abs_difference <= self.tolerance
+
+    def __str__(self) -> str:
+        where = f"{self.role} {self.name} (step {self.step})"
+        elements = f"{self.differing_elements} of {self.elements} elements differ"
+        return f"{where}: {elements}, by at most {self.max_abs_difference}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; a difference that is not finite becomes text, which JSON can carry."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memopt.costs.estimator import GrapplerCosts
 from memopt.costs.fixed import FixedCosts
 from memopt.costs.profiled import ProfiledCosts
+from memopt.display import Displayed, Overview, Table, count_text, time_text
 from memopt.errors import OptionsError
 from memopt.io import write_bytes
 from memopt.runtime.entry import as_program
@@ -46,8 +47,8 @@ class OpTime(NamedTuple):
     time_ns: int
 
 
-@dataclass(frozen=True)
-class Profile:
+@dataclass(frozen=True, repr=False)
+class Profile(Displayed):
     """How long the operations of a step took; the median over the steps that were run.
 
     Attributes:
@@ -91,6 +92,23 @@ class Profile:
             "step_ns": self.step_ns,
             "ops": [each._asdict() for each in self.ops],
         }
+
+    def _overview(self) -> Overview:
+        outcome = (
+            f"{time_text(self.step_ns)} a step, {count_text(len(self.times_ns), 'operation')}, "
+            f"median of {count_text(self.steps, 'step')}"
+        )
+        table = Table.of(
+            ("op", "operations", "time", "share"),
+            self.ops,
+            lambda each: (
+                each.op,
+                f"{each.operations:,}",
+                time_text(each.time_ns),
+                f"{each.time_ns / max(self.step_ns, 1):.1%}",
+            ),
+        )
+        return Overview("Profile", outcome, (table,))
 
 
 def profile(  # noqa: PLR0913 - keywords, each with a default

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from memopt.display import Displayed, Overview, Table, bytes_text
 from memopt.errors import ExecutionError
 
 if TYPE_CHECKING:
@@ -101,8 +102,8 @@ class TimelineEntry:
     shape: str = ""
 
 
-@dataclass(frozen=True)
-class Measurement:
+@dataclass(frozen=True, repr=False)
+class Measurement(Displayed):
     """The memory of one step, exact: requested bytes, no rounding by the allocator.
 
     Attributes:
@@ -134,6 +135,16 @@ class Measurement:
             plain["timeline"] = [dataclasses.asdict(entry) for entry in self.timeline]
         return plain
 
+    def _overview(self) -> Overview:
+        outcome = (
+            f"peak {bytes_text(self.peak_bytes)}, {bytes_text(self.held_bytes)} of it held before "
+            "the step"
+        )
+        columns = ("live at the peak", "size", "region", "shape")
+        return Overview(
+            "Measurement", outcome, (Table.of(columns, self.live_at_peak, _buffer_row),)
+        )
+
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Measurement:
         """The measurement that `to_json` described."""
@@ -143,6 +154,10 @@ class Measurement:
             timeline=tuple(TimelineEntry(**entry) for entry in plain.get("timeline", ())),
             live_at_peak=tuple(Buffer(**buffer) for buffer in plain["live_at_peak"]),
         )
+
+
+def _buffer_row(buffer: Buffer) -> tuple[str, ...]:
+    return buffer.operation, bytes_text(buffer.size_bytes), buffer.region, buffer.shape
 
 
 def replay(

@@ -7,6 +7,16 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from memopt.display import (
+    Displayed,
+    DisplayedFields,
+    Overview,
+    Table,
+    change_text,
+    count_text,
+    peak_row,
+    time_text,
+)
 from memopt.errors import InvalidGraphError, OptionsError
 from memopt.runtime.comparison import compare_values, tolerate
 from memopt.runtime.process import step_process
@@ -29,8 +39,8 @@ _ROUND_NS = 200_000_000
 _MOST_STEPS_PER_ROUND = 50
 
 
-@dataclass(frozen=True)
-class Timing:
+@dataclass(frozen=True, repr=False)
+class Timing(DisplayedFields):
     """Step times of both, measured in turns.
 
     Attributes:
@@ -52,8 +62,8 @@ class Timing:
     steps_per_round: int
 
 
-@dataclass(frozen=True)
-class Verification:
+@dataclass(frozen=True, repr=False)
+class Verification(Displayed):
     """What running both showed.
 
     Attributes:
@@ -103,6 +113,30 @@ class Verification:
             "steps": self.steps,
             "grappler_changes": [change.to_json() for change in self.grappler_changes],
         }
+
+    def _overview(self) -> Overview:
+        before, after = self.original, self.rewritten
+        rows = [
+            peak_row("measured peak", before.peak_bytes, after.peak_bytes),
+            peak_row("held before the step", before.held_bytes, after.held_bytes),
+            peak_row("peak of the step's own", before.step_peak_bytes, after.step_peak_bytes),
+        ]
+        if self.timing is not None:
+            times_ns = (self.timing.original_step_ns, self.timing.rewritten_step_ns)
+            rows.append(("step time", *map(time_text, times_ns), f"x{self.timing.ratio:.2f}"))
+        steps = f"{count_text(self.steps, 'step')}, {self.mode} mode"
+        outcome = f"{self._verdict()} over {steps}, peak "
+        return Overview(
+            "Verification",
+            outcome + change_text(before.peak_bytes, after.peak_bytes),
+            (Table(("", "original", "rewritten", "ratio"), tuple(rows)),),
+            tuple(str(difference) for difference in self.differences),
+        )
+
+    def _verdict(self) -> str:
+        if self.equal:
+            return "equal, bit for bit,"
+        return "equal within Grappler's changes" if self.within_tolerance else "NOT EQUAL"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from memopt.display import Overview, Table, bytes_text, count_text, short_name, time_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -65,6 +67,12 @@ class DeviceCosts(NamedTuple):
         """How many executions have a guessed time."""
         return sum(operation.inaccurate for operation in self.operations)
 
+    def __repr__(self) -> str:
+        return _device_overview(self).text()
+
+    def _repr_html_(self) -> str:
+        return _device_overview(self).html()
+
 
 class Summary(NamedTuple):
     """A simulated step.
@@ -80,6 +88,12 @@ class Summary(NamedTuple):
     operations: tuple[OperationCosts, ...]
     critical_path_ns: int
     critical_device: str
+
+    def __repr__(self) -> str:
+        return _overview(self).text()
+
+    def _repr_html_(self) -> str:
+        return _overview(self).html()
 
 
 def summarize(simulation: Simulation) -> Summary:
@@ -127,3 +141,28 @@ def _operation_costs(simulation: Simulation, numbers: Iterable[int]) -> tuple[Op
     found = [OperationCosts(op, *total) for op, total in totals.items()]
     found.sort(key=lambda costs: (-costs.execution_ns, costs.op))
     return tuple(found)
+
+
+def _overview(summary: Summary) -> Overview:
+    outcome = (
+        f"{time_text(summary.critical_path_ns)} until {short_name(summary.critical_device)} ends"
+    )
+    return Overview("Summary", outcome, (_operations_table(summary.operations),))
+
+
+def _device_overview(device: DeviceCosts) -> Overview:
+    outcome = (
+        f"{short_name(device.name)}, {count_text(device.executions, 'execution')}, "
+        f"{time_text(device.end_ns)}, {device.utilisation:.0%} busy, "
+        f"{bytes_text(device.persistent_bytes)} persistent, "
+        f"{bytes_text(device.temporary_peak_bytes)} temporary at the peak"
+    )
+    return Overview("DeviceCosts", outcome, (_operations_table(device.operations),))
+
+
+def _operations_table(operations: tuple[OperationCosts, ...]) -> Table:
+    return Table.of(
+        ("op", "executions", "time"),
+        operations,
+        lambda costs: (costs.op, f"{costs.executions:,}", time_text(costs.execution_ns)),
+    )
