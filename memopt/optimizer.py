@@ -32,7 +32,7 @@ from memopt.passes import (
     Swapping,
 )
 from memopt.pipeline import Pipeline
-from memopt.rematerialization.rewriting.function_limits import find_body_limits
+from memopt.rematerialization.rewriting.function_budgets import find_body_limits
 from memopt.rematerialization.rewriting.scope_budgets import parse_scopes
 from memopt.result import OptimizationReport, OptimizationResult, RuntimeMemory
 from memopt.sequencing.step import Step

@@ -20,8 +20,8 @@ from memopt.rematerialization.algorithms import (
     PATH,
     SEGMENTS,
     SQRT,
-    Limits,
 )
+from memopt.rematerialization.limits import Limits
 from memopt.rematerialization.rewriting.hints import RECOMPUTE, SWAP, Hints
 from memopt.rematerialization.rewriting.live_at_peak import find_remaining
 from memopt.rematerialization.rewriting.memory_limit import (

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from memopt.buffers.buffer_graph import BufferGraph
     from memopt.rematerialization.network import Network
     from memopt.rematerialization.paths.algorithm import Improvements
-    from memopt.rematerialization.xla.algorithm import Rematerialized
+    from memopt.rematerialization.rematerialized import Rematerialized
     from memopt.sequencing.precedence import Precedence
 
 SEEDS = range(15)

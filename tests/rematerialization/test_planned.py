@@ -24,10 +24,10 @@ from memopt.rematerialization.algorithms import (
     PLANNER,
     SEGMENTS,
     STANDARD,
-    Limits,
-    make_plan,
 )
+from memopt.rematerialization.limits import Limits
 from memopt.rematerialization.network import OUT_OF_REACH
+from memopt.rematerialization.plan_choice import make_plan
 from memopt.rematerialization.planned.algorithm import rematerialize_planned
 from memopt.rematerialization.planned.decisions import explain
 from memopt.rematerialization.planned.realization import realize
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from memopt.item import GrapplerItem
     from memopt.rematerialization.network import Network
-    from memopt.rematerialization.xla.algorithm import Rematerialized
+    from memopt.rematerialization.rematerialized import Rematerialized
 
 SEEDS = range(12)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from memopt.rematerialization.network import Network
-    from memopt.rematerialization.xla.algorithm import Rematerialized
+    from memopt.rematerialization.rematerialized import Rematerialized
 
 SEEDS = range(40)
 

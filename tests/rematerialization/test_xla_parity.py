@@ -18,7 +18,7 @@ from memopt.rematerialization.xla.algorithm import rematerialize
 
 if TYPE_CHECKING:
     from memopt.rematerialization.network import Network
-    from memopt.rematerialization.xla.algorithm import Rematerialized
+    from memopt.rematerialization.rematerialized import Rematerialized
 
 KIB = 1024
 VEC = 4 * KIB

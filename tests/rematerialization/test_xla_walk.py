@@ -10,9 +10,9 @@ from support.remat_networks import network_of, random_network
 from support.small_buffers import Step, chain_graph, small_graph
 
 from memopt.buffers.buffer_graph import check_sequence, simulate
-from memopt.rematerialization.peak_priority import rematerialize_peaks
 from memopt.rematerialization.xla import algorithm as walk
 from memopt.rematerialization.xla.algorithm import Walk, rematerialize
+from memopt.rematerialization.xla.peak_priority import rematerialize_peaks
 
 SEEDS = range(30)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from memopt.rematerialization.instructions import Instructions
-    from memopt.rematerialization.xla.algorithm import Rematerialized
+    from memopt.rematerialization.rematerialized import Rematerialized
     from memopt.rematerialization.xla.insertions import Stored
 
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from memopt.buffers.buffer_graph import BufferGraph
     from memopt.graph.graph import Graph, Node
     from memopt.item import GrapplerItem
+    from memopt.rematerialization.rematerialized import Rematerialized
     from memopt.rematerialization.storage.compression import Compressor
     from memopt.rematerialization.storage.offloading import Offloader
-    from memopt.rematerialization.xla.algorithm import Rematerialized
 
 
 class RematRun(NamedTuple):

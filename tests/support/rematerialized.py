@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from memopt.buffers.buffer_graph import check_sequence
 
 if TYPE_CHECKING:
-    from memopt.rematerialization.xla.algorithm import Rematerialized
+    from memopt.rematerialization.rematerialized import Rematerialized
 
 
 def assert_computes_the_same(done: Rematerialized) -> None:

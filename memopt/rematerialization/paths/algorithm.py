@@ -15,7 +15,7 @@ from memopt.rematerialization.paths.cuts import Cuts
 from memopt.rematerialization.paths.dematerialization import dematerialize
 from memopt.rematerialization.paths.facts import Facts
 from memopt.rematerialization.paths.rounds import Ends, Round
-from memopt.rematerialization.xla.algorithm import Rematerialized
+from memopt.rematerialization.rematerialized import Rematerialized
 
 if TYPE_CHECKING:
     from collections.abc import Callable

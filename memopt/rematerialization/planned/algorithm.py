@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from memopt.planning.initial_plans import Steps
     from memopt.rematerialization.network import Network
+    from memopt.rematerialization.rematerialized import Rematerialized
     from memopt.rematerialization.storage.forms import Form
-    from memopt.rematerialization.xla.algorithm import Rematerialized
 
     Pack = Callable[[Rematerialized], tuple[Rematerialized, int]]
     """Puts a plan in an order that the allocator finds room for; and how much is missing else."""

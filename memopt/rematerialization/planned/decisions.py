@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from memopt.planning.arrays import IntArray
+    from memopt.rematerialization.rematerialized import Rematerialized
     from memopt.rematerialization.storage.forms import Form
-    from memopt.rematerialization.xla.algorithm import Rematerialized
 
 _NS_PER_US = 1_000
 

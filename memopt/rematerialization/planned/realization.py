@@ -11,7 +11,7 @@ from memopt.buffers.buffer_graph import simulate
 from memopt.rematerialization.dead_code import find_dead
 from memopt.rematerialization.instructions import Instructions
 from memopt.rematerialization.planned.reduction import cheapest_on_host
-from memopt.rematerialization.xla.algorithm import Rematerialized
+from memopt.rematerialization.rematerialized import Rematerialized
 from memopt.sequencing.fusions import keep_adjacent
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from memopt.rematerialization.network import Network
+    from memopt.rematerialization.rematerialized import Rematerialized
     from memopt.rematerialization.storage.forms import Form
-    from memopt.rematerialization.xla.algorithm import Rematerialized
 
 _NEGLECTED = 200
 """All folded buffers together hold at most this fraction of the step's room at any time."""

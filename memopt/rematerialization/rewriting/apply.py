@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from memopt.context import Context
     from memopt.graph.graph import Node, Tensor
     from memopt.graph.rewriter import Rewriter
-    from memopt.rematerialization.xla.algorithm import Rematerialized
+    from memopt.rematerialization.rematerialized import Rematerialized
 
 _LATER_COPY = re.compile(r"/[0-9]+$")
 

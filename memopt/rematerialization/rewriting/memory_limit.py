@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from memopt.buffers.buffer_graph import simulate
 from memopt.graph.copy_names import COPY_PREFIX
 from memopt.graph.traversal import Numbering
-from memopt.rematerialization.algorithms import Limits, make_plan
 from memopt.rematerialization.network import OUT_OF_REACH
+from memopt.rematerialization.plan_choice import make_plan
 from memopt.rematerialization.rewriting.apply import apply_copies
 from memopt.rematerialization.rewriting.eligibility import can_run_twice, network_of
 from memopt.rematerialization.rewriting.hints import KEEP, SWAP, Hints, preferred
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from memopt.context import Context
     from memopt.graph.graph import Node
     from memopt.graph.rewriter import Decision, Rewriter
-    from memopt.rematerialization.algorithms import Plan
+    from memopt.rematerialization.limits import Limits, Plan
     from memopt.rematerialization.network import Network
+    from memopt.rematerialization.rematerialized import Rematerialized
     from memopt.rematerialization.rewriting.scope_budgets import ScopeBudget
     from memopt.rematerialization.storage.compression import Compressor
     from memopt.rematerialization.storage.forms import Form
     from memopt.rematerialization.storage.offloading import Offloader
-    from memopt.rematerialization.xla.algorithm import Rematerialized
 
 _MEBIBYTE = 1 << 20
 _ATTEMPTS = 3

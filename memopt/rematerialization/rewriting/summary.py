@@ -9,7 +9,7 @@ from memopt.rematerialization.storage.forms import TRANSPOSE
 from memopt.swapping.ops import SWAP_OPS
 
 if TYPE_CHECKING:
-    from memopt.rematerialization.xla.algorithm import Rematerialized
+    from memopt.rematerialization.rematerialized import Rematerialized
 
 CHANGES_RESULTS = "this changes results"
 

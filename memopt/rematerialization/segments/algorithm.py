@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.rematerialization.dead_code import find_dead
 from memopt.rematerialization.instructions import Instructions
+from memopt.rematerialization.rematerialized import Rematerialized
 from memopt.rematerialization.segments.copies import make_copies
 from memopt.rematerialization.segments.cuts import find_cuts
 from memopt.rematerialization.segments.search import Search, lay_out_in_time
 from memopt.rematerialization.segments.stage import NEVER, Course, Stage, Window
-from memopt.rematerialization.xla.algorithm import Rematerialized
 
 if TYPE_CHECKING:
     from memopt.rematerialization.network import Network

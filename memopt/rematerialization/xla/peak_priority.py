@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memopt.rematerialization.network import Network
-    from memopt.rematerialization.xla.algorithm import Rematerialized, Walk
+    from memopt.rematerialization.rematerialized import Rematerialized
+    from memopt.rematerialization.xla.algorithm import Walk
 
 _MOST_ROUNDS = 64
 _MOST_SIMULATED = 600_000

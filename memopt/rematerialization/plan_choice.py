@@ -1,0 +1,130 @@
+"""The plan for a limit: the cheapest of those within it, or the lowest one that there is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from memopt.buffers.buffer_graph import simulate
+from memopt.rematerialization.algorithms import (
+    ALGORITHMS,
+    BEST,
+    PATH,
+    PLANNER,
+    SEGMENTS,
+    STANDARD,
+)
+from memopt.rematerialization.limits import Plan
+from memopt.rematerialization.network import OUT_OF_REACH
+from memopt.rematerialization.planned.entry import plan_from, planner
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memopt.rematerialization.limits import Algorithm, Limits
+    from memopt.rematerialization.network import Network
+
+_STARTS = (STANDARD, PATH, SEGMENTS)
+"""What the planner starts from if the best of all is asked for."""
+_WORTH_IT = 0.99
+"""The share of a peak that another must not exceed to be worth its copies."""
+_ROOM_ATTEMPTS = 2
+"""How often a plan is made within less than the limit, since the allocator finds no room for it."""
+_LEAST_SHARE = 25
+"""The part of a limit that is taken off it at least for that."""
+
+
+def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
+    """The cheapest plan within the limit, or the lowest one there is.
+
+    What is lowest does not depend on the limit: given as the limit, it is kept, and so is what lies
+    above it. Where that is not to be found, it is the lowest of what was tried for the limit.
+
+    Args:
+        algorithm: One of `ALGORITHMS`, or "best": standard, path and segments, and the planner,
+            which starts from what they found. If the allocator has to find room, that is looked
+            for with the planner's plan first, and with the others' only if there is none.
+        network: The sequence with its buffers.
+        limits: What to keep to.
+    """
+    missing_bytes = 0
+    if limits.allocator is not None:
+        missing_bytes = limits.missing_bytes(simulate(network.buffer_graph, network.sequence))
+    nothing = Plan(None, network.peak_bytes, 0, missing_bytes)
+    if nothing.keeps(limits.limit_bytes):
+        return nothing
+    plans = [nothing]
+    held_bytes = network.buffer_graph.held_bytes
+    if limits.limit_bytes >= held_bytes:
+        plans = _make_plans(algorithm, network, limits, nothing)
+        within = _cheapest_within(plans, limits)
+        if within is not None:
+            return within
+    # Where nothing is held, what is out of reach has been tried just now.
+    if limits.find_lowest and max(limits.limit_bytes, held_bytes) > OUT_OF_REACH:
+        least = replace(limits, limit_bytes=OUT_OF_REACH)
+        plans = _make_plans(algorithm, network, least, nothing)
+    lowest = min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
+    if lowest.done is None or algorithm not in (PLANNER, BEST):
+        return lowest
+    if lowest.peak_bytes > limits.limit_bytes:
+        return lowest
+    # What keeps to a limit that was missed at first need not be as low, which costs more.
+    near = plan_from(network, limits, [lowest.done])
+    plans = [limits.measure(lowest.done), limits.measure(near)]
+    return _cheapest_within(plans, limits) or lowest
+
+
+def _cheapest_within(plans: Sequence[Plan], limits: Limits) -> Plan | None:
+    """Of the plans within the limit, the cheapest of those that find room."""
+    within = [plan for plan in plans if plan.peak_bytes <= limits.limit_bytes]
+    if not within:
+        return None
+    return min(within, key=lambda plan: (plan.missing_bytes, plan.added_ns, plan.peak_bytes))
+
+
+def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan) -> list[Plan]:
+    # The planner tries for room itself.
+    if algorithm == PLANNER:
+        return [nothing, *map(limits.measure, planner(network, limits))]
+    if algorithm != BEST:
+        return [_with_room(ALGORITHMS[algorithm], network, limits, nothing)]
+    by_sum = replace(limits, allocator=None)
+    plans = [_first_within(ALGORITHMS[name], network, by_sum, nothing) for name in _STARTS]
+    starts = [plan.done for plan in plans if plan.done is not None]
+    planned = limits.measure(plan_from(network, limits, starts))
+    plans.append(planned)
+    if limits.allocator is None or all(plan.peak_bytes > limits.limit_bytes for plan in plans):
+        return plans
+    if planned.keeps(limits.limit_bytes):
+        return [planned]
+    # To look for room takes much longer than to plan, and the planner finds it more often.
+    return [planned, *(_with_room(ALGORITHMS[name], network, limits, nothing) for name in _STARTS)]
+
+
+def _with_room(algorithm: Algorithm, network: Network, limits: Limits, nothing: Plan) -> Plan:
+    """The plan of an algorithm; within less, where the allocator finds no room for it."""
+    best = plan = _first_within(algorithm, network, limits, nothing)
+    for _ in range(_ROOM_ATTEMPTS):
+        if not plan.missing_bytes:
+            break
+        less_bytes = max(plan.missing_bytes // 2, limits.limit_bytes // _LEAST_SHARE)
+        limits = replace(limits, limit_bytes=max(limits.limit_bytes - less_bytes, OUT_OF_REACH))
+        plan = _first_within(algorithm, network, limits, nothing)
+        if plan.peak_bytes > limits.limit_bytes:
+            break
+        best = min(best, plan, key=lambda each: each.missing_bytes)
+    return best
+
+
+def _first_within(algorithm: Algorithm, network: Network, limits: Limits, nothing: Plan) -> Plan:
+    """The first plan of an algorithm that keeps to the limits, or the nearest to that."""
+    best = nothing
+    for done in algorithm(network, limits):
+        plan = limits.plan(done)
+        if plan.keeps(limits.limit_bytes):
+            return plan
+        # Hundreds of copies for next to nothing are no better.
+        if plan.peak_bytes < best.peak_bytes * _WORTH_IT:
+            best = plan
+    return best
