@@ -38,10 +38,10 @@ types: $(SETUP)  ## mypy, strict
 	$(BIN)/mypy
 
 test: lint types  ## lint, types and the test suite
-	$(BIN)/python -m pytest -m 'not slow' -n 2
+	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist worksteal
 
 test-slow: $(SETUP)  ## the tests that take minutes
-	$(BIN)/python -m pytest -m slow -n 2
+	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal
 
 test-versions: $(VERSIONS:%=test-tensorflow-%)  ## part of the tests on older releases of TensorFlow
 

@@ -68,7 +68,8 @@ def compile_training_step(  # noqa: PLR0913 - what a step is made of, options by
     """
     import keras
 
-    keras.backend.clear_session()
+    # Names begin anew; to collect garbage as well takes longer than to build a small model.
+    keras.backend.clear_session(free_memory=False)
     keras.utils.set_random_seed(seed)
     model = build_model()
     update = make_optimizer(optimizer)

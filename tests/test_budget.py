@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def step() -> TrainingStep:
     """Large enough for what the layers keep to be more than what an update takes."""
-    return MODELS["bert"](batch=8, tokens=32, width=32, layers=3, heads=2, vocabulary=50)
+    return MODELS["bert"](batch=8, tokens=32, width=32, layers=2, heads=2, vocabulary=50)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_a_rewritten_function_computes_again(step: TrainingStep) -> None:
 @pytest.fixture(scope="module")
 def small_item() -> GrapplerItem:
     """A refusal looks for the lowest peak, which takes a while."""
-    return GrapplerItem.from_concrete_function(MODELS["mlp"](batch=64, width=64, layers=8).function)
+    return GrapplerItem.from_concrete_function(MODELS["mlp"](batch=64, width=64, layers=6).function)
 
 
 def test_what_cannot_be_kept_is_an_error_that_says_what_could(small_item: GrapplerItem) -> None:

@@ -12,7 +12,7 @@ from memopt.passes.ordering import Ordering
 from memopt.runtime.entry import verify
 from memopt.runtime.program import Program
 
-PROCESSES = 3
+PROCESSES = 2
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ WITH_LARGE_TENSORS = "vgg16"
 GPU = Device("GPU:0", "GPU", memory_bytes=1 << 10, num_cores=1, bandwidth_kb_per_s=1000)
 CPU = Device("CPU:0", "CPU", memory_bytes=1 << 10, num_cores=1, bandwidth_kb_per_s=1000)
 HOST = Device("CPU:1", "CPU", num_cores=1, bandwidth_kb_per_s=1000)
-RANDOM_SEEDS = range(40)
+RANDOM_SEEDS = range(20)
 
 
 class Outcome(NamedTuple):

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from memopt.rematerialization.network import Network
     from memopt.rematerialization.rematerialized import Rematerialized
 
-SEEDS = range(12)
+SEEDS = range(8)
 
 
 def swapped(done: Rematerialized, first: int, second: int) -> Rematerialized:
@@ -137,9 +137,9 @@ def test_a_limit_is_kept_where_nothing_else_keeps_it() -> None:
 @pytest.mark.parametrize("algorithm", [BEST, PLANNER])
 def test_every_limit_above_the_lowest_peak_is_kept(algorithm: str) -> None:
     """And costs no more than that, also where a search for the limit itself misses it."""
-    network = layers(60)
+    network = layers(40)
     lowest = make_plan(algorithm, network, Limits(OUT_OF_REACH))
-    for limit_bytes in range(lowest.peak_bytes, 2 * lowest.peak_bytes, 16):
+    for limit_bytes in range(lowest.peak_bytes, 2 * lowest.peak_bytes, 32):
         plan = make_plan(algorithm, network, Limits(limit_bytes))
         assert plan.peak_bytes <= limit_bytes
         assert plan.added_ns <= lowest.added_ns

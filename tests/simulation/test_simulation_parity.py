@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from memopt.cluster import Device
     from memopt.simulation.simulation import Simulation
 
-RANDOM_GRAPHS = 200
+RANDOM_GRAPHS = 100
 GRAPHS_A_TEST = 10
 NAMES = (*MODELS, *SESSION_MODELS)
 

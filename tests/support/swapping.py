@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -23,6 +22,7 @@ from memopt.shapes.properties import Properties
 from memopt.simulation.simulated_memory import SimulatedMemory
 from memopt.simulation.virtual_scheduler import VirtualScheduler
 from memopt.simulation.wiring import Request
+from support import zygote
 from support.native import optimize_native
 from support.native_simulation import GPU
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from memopt.runtime.replay import Measurement
 
 _WILL_SWAP = re.compile(r"Will swap fanout (\S+):(\d+) of tensor (\S+):(\d+) of size (\d+)")
+
+_TIMEOUT_S = 600
 
 Chosen = dict[str, tuple[int, frozenset[tuple[str, int]]]]
 """Candidates: for each tensor, `node:port`, its bytes and who reads it at which input."""
@@ -125,12 +127,9 @@ def swap_natively(cases: Sequence[Case]) -> list[NativeSwapping]:
     with tempfile.TemporaryDirectory() as directory:
         asked, answered = Path(directory, "asked"), Path(directory, "answered")
         asked.write_bytes(pickle.dumps(requests))
-        subprocess.run(
-            [sys.executable, "-m", "support.swapping", str(asked), str(answered)],
-            env=environment,
-            check=True,
-            capture_output=True,
-        )
+        source = "import sys; from support.swapping import main; main(*sys.argv[1:])"
+        files = (str(asked), str(answered))
+        zygote.run_source(source, files, environment, _TIMEOUT_S).check_returncode()
         answers = pickle.loads(answered.read_bytes())
     return [NativeSwapping(_chosen(log), _parse(graph_def)) for log, graph_def in answers]
 
@@ -281,7 +280,7 @@ def _answer(requests: Iterable[tuple[bytes, tuple[str, ...], tuple[Device, ...],
     return answers
 
 
-if __name__ == "__main__":
-    Path(sys.argv[2]).write_bytes(
-        pickle.dumps(_answer(pickle.loads(Path(sys.argv[1]).read_bytes())))
-    )
+def main(asked: str, answered: str) -> None:
+    """Answer what is asked in a file, in a process in which TensorFlow logs what it swaps."""
+    requests = pickle.loads(Path(asked).read_bytes())
+    Path(answered).write_bytes(pickle.dumps(_answer(requests)))

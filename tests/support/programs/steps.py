@@ -207,7 +207,7 @@ def make_keras(
     """A small Keras model, the same each time, made inside a scope."""
     import keras
 
-    keras.backend.clear_session()
+    keras.backend.clear_session(free_memory=False)
     keras.utils.set_random_seed(3)
     with scope or nullcontext():
         layers: list[Any] = [keras.Input((_WIDTH,))]
@@ -239,7 +239,7 @@ def keras_recurrent() -> str:
     """Keras, with loops inside the step whose results meet again behind them."""
     import keras
 
-    keras.backend.clear_session()
+    keras.backend.clear_session(free_memory=False)
     keras.utils.set_random_seed(3)
     recurrent = keras.layers.LSTM(_WIDTH, use_cudnn=False)
     model = keras.Sequential([keras.Input((10, 8)), recurrent, keras.layers.Dense(4)])
