@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import zygote
 from support.native import CPU, RELAX_ATTRIBUTE, memory_only_config, optimize_native
 
 from memopt.cluster import Device
@@ -198,16 +197,15 @@ def test_xla_flags_come_before_the_session(flags: str, expected: list[bool]) -> 
 
 @pytest.mark.parametrize(("flags", "expected"), XLA_FLAGS[3::3])
 def test_xla_flags_mean_what_they_mean_to_native(flags: str, expected: list[bool]) -> None:
-    """TensorFlow reads them once, when it starts."""
+    """TensorFlow reads them once, when it first needs them: in a process of its own."""
     code = (
         "from test_options import native_runs\n"
         "print([native_runs('DEFAULT_MEM_OPT', level) for level in (-1, 0, 1, 2)])"
     )
     tests = str(Path(__file__).parent)
     environment = {**os.environ, "TF_XLA_FLAGS": flags, "PYTHONPATH": tests}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    done = zygote.run_source(code, (), environment, 600)
+    done.check_returncode()
     assert done.stdout.splitlines()[-1] == str(expected)
 
 

@@ -34,7 +34,7 @@ def step_file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def found(step_file: str) -> Fit:
-    return memopt.fit(step_file, MEMORY, max_overhead="40%", run=False)
+    return memopt.fit(step_file, MEMORY, max_overhead="40%", run=False, multiple_of=64)
 
 
 def test_more_fits_than_unchanged_and_nothing_is_over_what_is_allowed(found: Fit) -> None:
