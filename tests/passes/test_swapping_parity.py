@@ -7,6 +7,7 @@ one that some order gives. The first of several readers that end together is the
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -231,6 +232,22 @@ def test_all_orders_of_a_small_graph() -> None:
         assert native.swaps in possible
     pass_.run(swapped.rewriter, swapped.context)
     assert swaps_of(to_graph_def(swapped.graph)) in possible
+
+
+def test_only_tensors_of_more_than_a_kibibyte_are_swapped() -> None:
+    (graph,) = (case for case in CASES if "what is read after it" in case.name)
+    cases = []
+    for elements in (256, 257, 511, 512, 513):
+        text = graph.before.replace("[128,128,8]", f"[{elements}]")
+        small = [replace(device, memory_bytes=1) for device in SLOW_DEVICES[1:]]
+        fetch = tuple(sorted(graph.settings["fetched"]))
+        cases.append(Case(to_graph_def(parse_graph(text)), fetch, (SLOW_DEVICES[0], *small)))
+    for case, native in zip(cases, swap_natively(cases), strict=True):
+        swapped = prepare(case)
+        Swapping().run(swapped.rewriter, swapped.context)
+        ours = swaps_of(to_graph_def(swapped.graph))
+        assert ours.keys() == native.swaps.keys()
+        assert bool(ours) == (case is not cases[0])
 
 
 def test_the_same_device_strings_name_a_gpu() -> None:
