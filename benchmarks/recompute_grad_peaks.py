@@ -46,7 +46,7 @@ _MEBIBYTE = 1 << 20
 
 
 class Block(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
-    """Dense layers whose results are kept, or computed again for the gradients."""
+    """Dense layers whose results are kept, or recomputed for the gradients."""
 
     def __init__(self, layers: int, *, again: bool) -> None:
         super().__init__()

@@ -79,7 +79,7 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
             "60%" of what the step itself adds at its peak when it runs unchanged.
         algorithm: How a budget is kept, and as in what follows: see `Rematerialization`.
         scheduler: How the order is found.
-        small_node_limit: MiB; what makes no more than this is not computed again for its own sake.
+        small_node_limit: MiB; what makes no more than this is not recomputed for its own sake.
         dump_dot: A file for the large tensors before and after, as a DOT graph.
         dump_memlog: A file for the memory in use at each operation of the rewritten step.
         fetch: Tensors and operations that the caller asks for; found out if not given.
@@ -172,7 +172,7 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
             "60%" of what the step itself adds at its peak when it runs unchanged.
         algorithm: How a budget is kept, and as in what follows: see `Rematerialization`.
         scheduler: How the order is found.
-        small_node_limit: MiB; what makes no more than this is not computed again for its own sake.
+        small_node_limit: MiB; what makes no more than this is not recomputed for its own sake.
         dump_dot: A file for the large tensors before and after, as a DOT graph.
         dump_memlog: A file for the memory in use at each operation of the rewritten step.
         fetch: Tensors and operations that the caller asks for; found out if not given.

@@ -28,7 +28,7 @@ class Flags:
         budget: What may be in use at any moment of the step; `memory_limit` means the same.
         algorithm: How a budget is kept.
         scheduler: How the order is found.
-        small_node_limit: MiB; what makes no more is not computed again for its own sake.
+        small_node_limit: MiB; what makes no more is not recomputed for its own sake.
         dump_dot: A file for the graph before and after, as DOT.
         dump_memlog: A file for the memory in use at each operation.
         report_dir: Inside TensorFlow: a folder for a report of each graph that is rewritten.

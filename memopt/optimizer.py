@@ -77,7 +77,7 @@ class MemoryOptimizer(DisplayedFields):
             bits of the results, depends on timing. Otherwise results keep their bits.
         deadline_ms: Milliseconds after which no further pass starts; 0 for no deadline.
         budget: What may be in use at any moment of the step, everything included: a `Budget`, bytes
-            ("6GiB") or a share ("60%"). Kept at level ORDERED, by computing results again.
+            ("6GiB") or a share ("60%"). Kept at level ORDERED, by recomputing results.
         rematerialization: How; its `memory_limit` is the budget's.
         runtime: What kernels run on, which tells their scratch memory; this machine, without
             oneDNN, if not given.

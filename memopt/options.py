@@ -64,12 +64,12 @@ class Level(StrEnum):
 
     @property
     def recomputes(self) -> bool:
-        """Whether what is cheap is computed again for gradients."""
+        """Whether what is cheap is recomputed for gradients."""
         return self in (*_WHOLE, Level.RECOMPUTATION_HEURISTICS)
 
     @property
     def recomputes_by_hint(self) -> bool:
-        """Whether what carries `_recompute_hint` is computed again for gradients."""
+        """Whether what carries `_recompute_hint` is recomputed for gradients."""
         return self.recomputes or self is Level.MANUAL
 
     @property

@@ -304,7 +304,7 @@ def _labels(call: KernelCall) -> _Scratch:
 
 
 def _pool_gradient(call: KernelCall) -> _Scratch:
-    """The pooled numbers, computed again, and for each of them its place, 64 bits wide."""
+    """The pooled numbers, recomputed, and for each of them its place, 64 bits wide."""
     return [(call.inputs[1].least_bytes, (1,)), (8 * prod(call.inputs[1].shape or ()), ())]
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @click.option(
     "--small-node-limit",
     type=click.IntRange(min=0),
-    help="MiB: what makes no more is not computed again for its own sake.",
+    help="MiB: what makes no more is not recomputed for its own sake.",
 )
 @click.option("--dump-dot", "--dot", help="Where the large tensors before and after go, as DOT.")
 @click.option("--dump-memlog", "--memlog", help="Where the memory at each operation goes.")

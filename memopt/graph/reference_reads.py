@@ -1,7 +1,7 @@
 """Reads of v1 reference variables: whether an update could overtake a copy that reads later.
 
 A reference variable is updated in place, and Identity hands its buffer on without a copy. An
-operation that is computed again later reads the variable again, so it must still come before every
+operation that is recomputed later reads the variable again, so it must still come before every
 update that its original comes before. Resource variables are safe: a read keeps its buffer, and an
 update of a buffer that is still held writes to a new one.
 """

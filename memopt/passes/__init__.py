@@ -27,7 +27,7 @@ PASSES: tuple[type[Pass], ...] = (
     # Sums before copies: what need not be kept need not be swapped.
     AddnScheduling,
     Swapping,
-    # Last: an order of all operations that there will be, and what is computed again in it.
+    # Last: an order of all operations that there will be, and what is recomputed in it.
     Ordering,
     Rematerialization,
 )

@@ -218,7 +218,7 @@ class GroupRewrite:
         """Make the triggers and copies, and let the targets read the copies."""
         group, nodes = self._group, self._numbering.nodes
         reason = (
-            f"computed again instead of kept: {len(group.sources)} cheap operations; "
+            f"recomputed instead of kept: {len(group.sources)} cheap operations; "
             f"gradient operations that read them: {len(group.targets)}"
         )
         releases, holds = self._effect()

@@ -1,4 +1,4 @@
-"""Rematerialization: keep a step within a memory limit by computing results again when needed.
+"""Rematerialization: keep a step within a memory limit by recomputing results when needed.
 
 XLA's `HloRematerialization` (tensorflow/compiler/xla/service/hlo_rematerialization.cc).
 """
@@ -60,11 +60,11 @@ _LEAST = MappingProxyType(
 
 @dataclass(frozen=True)
 class Rematerialization(Pass):
-    """Compute results again instead of keeping them, until the step needs no more than a limit.
+    """Recompute results instead of keeping them, until the step needs no more than a limit.
 
     1. What leads to a fetch gets a sequence, as in `Ordering`.
     2. A walk along the sequence counts the memory in use as the allocator has it. Where it is over
-       the limit, the result whose recomputation costs least (see `Candidates`) is computed again
+       the limit, the result whose recomputation costs least (see `Candidates`) is recomputed
        for all who have not read it yet, before the first of them: see `rematerialize`. Operations
        that nobody reads any more are taken out.
     3. The sequence with the copies, `Recomputed/<name>`, is simulated; see `make_plan` for what is
@@ -75,9 +75,9 @@ class Rematerialization(Pass):
        that it has room for (see `pack`), or made anew within less.
     6. The order is enforced by control edges, as in `Ordering`.
 
-    Computed again is only what gives the same bits and leaves nothing behind (see
+    Recomputed is only what gives the same bits and leaves nothing behind (see
     `can_run_twice`), is neither fed, fetched nor kept, and stands outside of v1 control flow. What
-    reads a reference variable is not computed again after a write to it.
+    reads a reference variable is not recomputed after a write to it.
 
     Where the limit cannot be met, the lowest peak found is what comes out, and one entry among
     what was declined says so. The graph that comes out is for the given fetches, see `Ordering`.
@@ -104,13 +104,13 @@ class Rematerialization(Pass):
     scheduler: str = BEST
     """How the order is found: one of `SEQUENCERS`."""
     largest_block: int = 16
-    """How many operations the standard algorithm computes again together at most, so that a result
+    """How many operations the standard algorithm recomputes together at most, so that a result
     can be had whose operands are gone too; 1 is XLA's own rule."""
     find_lowest: bool = True
     """Whether the lowest peak is looked for where the limit cannot be kept. It takes as long again;
     without, what comes out is the lowest of what was tried."""
     small_node_limit: int = 0
-    """MiB: an operation that makes no more than this is computed again only for another's sake; 0
+    """MiB: an operation that makes no more than this is recomputed only for another's sake; 0
     turns it off."""
     tile: str = ""
     """For algorithms that compress: how the device pads the last two dimensions, such as 8x128."""
@@ -125,10 +125,10 @@ class Rematerialization(Pass):
     """Names, as patterns ("encoder/*;*/dropout*"), of operations whose results stay as they are.
     What the attribute `_memopt_hint` of an operation says comes before these patterns."""
     recompute: str = ""
-    """Names of operations whose results are computed again before those of any other."""
+    """Names of operations whose results are recomputed before those of any other."""
     swap: str = ""
     """Names of operations whose results are taken to the host before any other, if `offload` says
-    how, and never computed again."""
+    how, and never recomputed."""
     scopes: str = ""
     """Budgets of scopes, "encoder/*:100MiB;decoder/*:1GiB": what results of operations of such
     names may take together at any moment."""
@@ -219,7 +219,7 @@ def _decline_hints(
         if not network.buffer_graph.made[number]:
             continue
         if hint == RECOMPUTE and not network.recomputable[number]:
-            rewriter.decline(node, "a hint asks to compute it again, but it may not run twice")
+            rewriter.decline(node, "a hint asks to recompute it, but it may not run twice")
         elif hint == SWAP and number not in limits.forms:
             why = "that is not possible for it" if offload else "nothing says how (offload)"
             rewriter.decline(node, f"a hint asks to take it to the host, but {why}")

@@ -1,1 +1,1 @@
-"""Plans on numbers: which order, what to compute again, what to swap, under a budget. No graph."""
+"""Plans on numbers: which order, what to recompute, what to swap, under a budget. No graph."""

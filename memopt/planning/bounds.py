@@ -1,8 +1,8 @@
 """What no plan can be better than: a lower bound on the budget, and on the cost at a budget.
 
 While an operation runs for the first time, everything that comes before it was computed, and what
-of that is read by something that comes after it is either in use, or is computed again later. What
-is in use must fit in the budget with the operation's own working set; what is computed again costs
+of that is read by something that comes after it is either in use, or is recomputed later. What
+is in use must fit in the budget with the operation's own working set; what is recomputed costs
 at least its own cost. So each operation gives a knapsack whose relaxation bounds the extra cost of
 every plan, in whatever order; the largest one counts.
 """

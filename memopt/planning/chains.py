@@ -1,7 +1,7 @@
-"""Edits of several computations at once: a chain is computed again, or no longer, as a whole.
+"""Edits of several computations at once: a chain is recomputed, or no longer, as a whole.
 
-What is computed again needs its inputs. Keeping one of them until then may take as much as was
-freed, so that neither pays alone: then it is computed again as well, and what that needs.
+What is recomputed needs its inputs. Keeping one of them until then may take as much as was
+freed, so that neither pays alone: then it is recomputed as well, and what that needs.
 """
 
 from __future__ import annotations

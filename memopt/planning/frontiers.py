@@ -2,7 +2,7 @@
 
 When an operation runs for the first time, what was computed before is a set that is closed under
 "comes before". What of that is read by something that has yet to run for the first time is in use
-now, or is computed again later; so each step from set to set has the knapsack of `bounds`, without
+now, or is recomputed later; so each step from set to set has the knapsack of `bounds`, without
 having to guess the order. An order is a way from nothing to everything, and costs at least its
 dearest step: the bound is the least of these over all ways, found as shortest ways are.
 

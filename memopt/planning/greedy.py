@@ -1,4 +1,4 @@
-"""A plan by walking along an order: what does not fit is dropped, and computed again when needed.
+"""A plan by walking along an order: what does not fit is dropped, and recomputed when needed.
 
 Of what is in use, the walk drops what is cheapest to have again for the bytes that it frees and
 the time that it frees them for: cost / (bytes * steps until the next use). That is XLA's walk with
@@ -50,7 +50,7 @@ class Walk:
         self._place[order] = np.arange(len(order))
         self._held = output_bytes(problem)
         self._cost = problem.cost
-        # What a write ends would have to be computed before it: it is not computed again at all.
+        # What a write ends would have to be computed before it: it is not recomputed at all.
         is_ended = np.diff(problem.until_start) > 0
         computable = (problem.single == 0) & ~is_ended
         repeatable = computable | (problem.swap_cost > 0)
@@ -113,7 +113,7 @@ class Walk:
     def _is_missing(self, op: int) -> bool:
         """Whether an operation has to be computed before it can be read.
 
-        What cannot be computed again lives on in the sequence, whatever the walk thought of it.
+        What cannot be recomputed lives on in the sequence, whatever the walk thought of it.
         """
         if self._is_live[op]:
             return False

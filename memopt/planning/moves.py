@@ -100,7 +100,7 @@ def propose(problem: Problem, state: State, recompute_share: int) -> int:
 
 @compiled
 def _recompute(problem: Problem, state: State) -> int:
-    """Compute again, or swap in, what some computation reads, right before it."""
+    """Recompute, or swap in, what some computation reads, right before it."""
     at = 1 + random_below(state, state.numbers[LENGTH] - 1)
     reader = state.sequence[at]
     op = reader // COPIES

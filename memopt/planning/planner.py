@@ -280,7 +280,7 @@ class Planner:
         return found
 
     def _start_over(self, state: State, best: Best, effort: Effort) -> None:
-        """Look for an order that needs little, then compute again what does not fit in it."""
+        """Look for an order that needs little, then recompute what does not fit in it."""
         ordered = new_best(state)
         fill(self._problem, state, *unchanged(self._graph.order))
         self._anneal(state, ordered, effort.reorder)
@@ -328,7 +328,7 @@ class Planner:
             f"{found}. The lowest peak found is "
             f"{self.lowest_bytes} bytes, and no plan needs less than {least_bytes}, which is what "
             f"node {node} needs: its inputs and outputs, {self._graph.held_bytes} bytes that are "
-            "held throughout, and what cannot be computed again",
+            "held throughout, and what cannot be recomputed",
             budget_bytes,
             self.lowest_bytes,
         )

@@ -32,7 +32,7 @@ class Effort:
         polish: Around the best sequence, before everything else.
         finish: Likewise, after everything else.
         reorder: For an order, far from the one that was given.
-        combine: For what to compute again, and the order, together.
+        combine: For what to recompute, and the order, together.
         lower: For lower peaks, one after the other: of the lowest one found so far, the share that
             is aimed at, and how that is searched for.
         explore: As `combine`, far from the order that was given, for a single search.

@@ -31,7 +31,7 @@ class SegmentWalk(Walk):
     """A walk along an order in segments of equal bytes.
 
     What a segment leaves for the next one is kept. Everything else that is read later than that is
-    forgotten at its end, and computed again, from what was kept, when it is read.
+    forgotten at its end, and recomputed, from what was kept, when it is read.
 
     Args:
         problem: What is planned.

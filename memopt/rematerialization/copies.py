@@ -43,7 +43,7 @@ class Copies:
             table.reusable[self.buffer_of[buffer]] = self.replace(table.reusable[buffer])
 
     def add_views(self, inputs: Iterable[int], anchor: int) -> None:
-        """Copy the views among inputs, and those behind them, that show what is made again."""
+        """Copy the views among inputs, and those behind them, that show what is recomputed."""
         pending = list(inputs)
         while pending:
             view = pending[-1]
@@ -66,7 +66,7 @@ class Copies:
         return list(dict.fromkeys(self.copy_of.get(node, node) for node in inputs))
 
     def _shows_a_copy(self, instruction: int) -> bool:
-        """Whether this is a view of what is made again, has run, and has no copy yet."""
+        """Whether this is a view of what is recomputed, has run, and has no copy yet."""
         if instruction in self.copy_of or not self._has_run(instruction):
             return False
         return any(buffer in self.buffer_of for buffer in self._table.handed_on[instruction])

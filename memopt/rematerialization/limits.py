@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Plan(NamedTuple):
-    """What is to be computed again.
+    """What is to be recomputed.
 
     Attributes:
         done: The sequence with its copies; `None` for none at all.
@@ -44,8 +44,8 @@ class Limits:
 
     Attributes:
         limit_bytes: What may be in use at any time, what is held included.
-        smallest_bytes: What makes no more than this is computed again only for another's sake.
-        largest_block: How many operations the standard algorithm computes again together.
+        smallest_bytes: What makes no more than this is recomputed only for another's sake.
+        largest_block: How many operations the standard algorithm recomputes together.
         forms: By node: other forms in which its result can be kept.
         find_lowest: Whether the lowest plan is looked for where none keeps to the limit.
         allocator: What has to find room for a plan, if that is looked at.

@@ -18,7 +18,7 @@ class Rematerialized(NamedTuple):
         removed: Nodes that do not run any more, since all their readers got copies.
         peak_bytes: The most that is in use at any time by the walk's own count, which is never less
             than what is simulated.
-        block_count: How many times something was made again or stored.
+        block_count: How many times something was recomputed or stored.
     """
 
     instructions: Instructions

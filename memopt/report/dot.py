@@ -26,7 +26,7 @@ def dot_text(timelines: Mapping[str, MemoryTimeline], large_bytes: int = LARGE_B
     """One graph with a cluster for each step.
 
     An operation is filled from green to red by the memory in use while it runs, relative to the
-    step's peak; one that is computed again has a blue border; an edge is as thick as the tensor is
+    step's peak; one that is recomputed has a blue border; an edge is as thick as the tensor is
     large.
 
     Args:

@@ -1,4 +1,4 @@
-"""The memory log: what is in use at each operation of a step, and what could be computed again.
+"""The memory log: what is in use at each operation of a step, and what could be recomputed.
 
 As `--xla_rematerialization_dump_memlog` of Microsoft's rematerialization for XLA.
 """
@@ -25,7 +25,7 @@ def memory_log_lines(
     """A header, and a line for each operation, with tabs between the columns.
 
     The last two columns name the operation that made the largest buffer in use that could be
-    computed again instead of being kept, "-" if there is none.
+    recomputed instead of being kept, "-" if there is none.
 
     Args:
         timeline: The step.
@@ -46,7 +46,7 @@ def memory_log_lines(
 
 
 class _Largest:
-    """The largest buffer that is live and could be made again; asked for position by position."""
+    """The largest buffer that is live and could be recomputed; asked for position by position."""
 
     def __init__(self, timeline: MemoryTimeline, library: FunctionLibrary | None) -> None:
         self._timeline = timeline

@@ -1,4 +1,4 @@
-"""Arithmetic per byte: what is cheap to compute again, and what is never said to be."""
+"""Arithmetic per byte: what is cheap to recompute, and what is never said to be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The estimated overhead of a plan: what is computed again, over all that is computed."""
+"""The estimated overhead of a plan: what is recomputed, over all that is computed."""
 
 from __future__ import annotations
 

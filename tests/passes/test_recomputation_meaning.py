@@ -79,7 +79,7 @@ def test_random_graphs_compute_the_same_bits() -> None:
 
 
 def test_copies_of_copies_compute_the_same_bits() -> None:
-    """A graph that was rewritten already: the copies are computed again, and nothing else."""
+    """A graph that was rewritten already: the copies are recomputed, and nothing else."""
     again = 0
     for seed in RANDOM_SEEDS[::4]:
         graph_def = random_training_graph(seed)

@@ -130,4 +130,4 @@ def test_what_is_left_alone_at_the_peak_is_told_with_the_reason() -> None:
     assert told.pop("drawn") == drawn
     ((node, reason),) = told.items()
     assert node in ("first", "second")
-    assert "the limit is kept without computing it again, which takes about" in reason
+    assert "the limit is kept without recomputing it, which takes about" in reason

@@ -281,7 +281,7 @@ def test_the_checker_refuses_what_does_not_run(sequence: list[int]) -> None:
 
 
 def test_the_checker_counts_by_hand() -> None:
-    """Three of three bytes each: the first is computed again for the third."""
+    """Three of three bytes each: the first is recomputed for the third."""
     operations = [
         Operation(cost=5, output_bytes=(3,)),
         Operation(cost=1, output_bytes=(3,), inputs=((0, 0),)),

@@ -71,4 +71,4 @@ def test_what_is_to_be_swapped_is_taken_to_the_host(algorithm: str) -> None:
 def test_a_hint_without_effect_says_why() -> None:
     done = run(swap="first", recompute="a")
     assert "first: a hint asks to take it to the host, but nothing says how" in done.reasons
-    assert "a: a hint asks to compute it again, but it may not run twice" in done.reasons
+    assert "a: a hint asks to recompute it, but it may not run twice" in done.reasons

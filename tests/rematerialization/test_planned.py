@@ -283,7 +283,7 @@ def test_a_decision_is_explained_by_what_would_be_without_it() -> None:
     (decision,) = explain(done, {})
     assert decision.node == "a"
     assert decision.reason == (
-        f"computed again, 8 bytes in about 0.0 us; kept instead, the peak would be "
+        f"recomputed, 8 bytes in about 0.0 us; kept instead, the peak would be "
         f"{network.peak_bytes} bytes"
     )
 

@@ -54,7 +54,7 @@ def names(done: Rematerialized) -> list[str]:
 def peak_when_kept(count: int, kept: Collection[int]) -> int:
     """Results in use at the peak of a chain of layers of which some are kept, by counting.
 
-    What is not kept is made again where it is first needed, from the last one before it that is.
+    What is not kept is recomputed where it is first needed, from the last one before it that is.
     """
     there: set[int] = set()
     most = 0
@@ -103,7 +103,7 @@ def test_no_way_to_keep_layers_takes_less_work(count: int) -> None:
 
 
 def test_nine_layers_in_segments() -> None:
-    """Two cuts, and 5 results at most: 3 kept, or made again, of each segment, and two gradients.
+    """Two cuts, and 5 results at most: 3 kept, or recomputed, of each segment, and two gradients.
 
     Kept are f3, f6 and, besides f9, one more of the last segment. When g9 is made, there are these
     four and g9. Before g5, f4 and f5 come again beside f3, the gradient that is there and the new
@@ -128,7 +128,7 @@ def test_costly_layers_are_kept_and_cheap_ones_made_again() -> None:
 
 
 def test_a_limit_below_that_of_segments_takes_segments_of_segments() -> None:
-    """Fourteen layers need 6 results if each is made again once at most."""
+    """Fourteen layers need 6 results if each is recomputed once at most."""
     assert min(fewest_copies(14)) == 6
     done = rematerialize_segments(layers(14), 5 * 8)
     assert_computes_the_same(done)
@@ -199,7 +199,7 @@ def test_small_results_are_left_alone() -> None:
 
 
 def test_a_writer_of_what_was_read_holds_copies_back() -> None:
-    """What reads a state is not made again once that has been written."""
+    """What reads a state is not recomputed once that has been written."""
     steps = [Step("x0", (), -1), Step("state", (), -1)]
     steps += [Step("f1", ("x0", "state"), 8), Step("write", (), 0, waits=("f1",))]
     steps += [Step(f"f{n}", (f"f{n - 1}",), 8) for n in range(2, 9)]
@@ -239,7 +239,7 @@ def test_nothing_to_do_breaks_nothing() -> None:
 
 
 def test_square_root_of_layers() -> None:
-    """Sixteen layers make four segments of four, of which the last is not made again."""
+    """Sixteen layers make four segments of four, of which the last is not recomputed."""
     done = sqrt_segments(layers(16))
     assert_computes_the_same(done)
     counts = [names(done).count(f"f{n}") for n in range(1, 17)]

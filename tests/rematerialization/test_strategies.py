@@ -1,4 +1,4 @@
-"""Compressing and offloading beside making again: XLA's cases, and random graphs."""
+"""Compressing and offloading beside recomputing: XLA's cases, and random graphs."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_all_readers_have_the_same_copy() -> None:
 
 
 def kept_over_a_peak(weight: int = 1) -> Network:
-    """16 KiB kept while as much is needed twice, and 8 KiB that can be made again at a weight."""
+    """16 KiB kept while as much is needed twice, and 8 KiB that can be recomputed at a weight."""
     graph = small_graph(
         [
             Step("param", (), -1),
@@ -209,7 +209,7 @@ def kept_over_a_peak(weight: int = 1) -> Network:
 
 
 def test_the_lower_cost_decides_between_strategies() -> None:
-    """Offloading reduces as much as making again does; compressing reduces half of it."""
+    """Offloading reduces as much as recomputing does; compressing reduces half of it."""
     half, host = Form("half", 8 * KIB, 2, 1), Form("host", 0, 3, 1, stays=True)
     expected = {1: "kept", 4: ">kept", 6: ">kept"}
     for weight, name in expected.items():
@@ -227,7 +227,7 @@ def test_the_lower_cost_decides_between_strategies() -> None:
 
 
 def test_what_the_plan_costs() -> None:
-    """Both ways of what is stored, or the weight of what is made again."""
+    """Both ways of what is stored, or the weight of what is recomputed."""
     forms = {1: [Form("half", 8 * KIB, 5, 2)]}
     stored = rematerialize(kept_over_a_peak(20), 28 * KIB, strategies=Strategies(forms=forms))
     again = rematerialize(kept_over_a_peak(20), 28 * KIB)

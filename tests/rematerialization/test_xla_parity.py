@@ -27,7 +27,7 @@ RETURNED = -1
 
 
 def single_computation() -> Network:
-    """MakeRematerializableComputation: 16 KiB at `concat_1`, 12 KiB if `bcast` is made again."""
+    """MakeRematerializableComputation: 16 KiB at `concat_1`, 12 KiB if `bcast` is recomputed."""
     return network_of(
         small_graph(
             [
@@ -105,7 +105,7 @@ def inputs(done: Rematerialized, name: str) -> list[int]:
 
 
 def test_a_single_computation() -> None:
-    """SingleComputation: `bcast` is made again just before `concat_2`."""
+    """SingleComputation: `bcast` is recomputed just before `concat_2`."""
     network = single_computation()
     done = rematerialize(network, 14 * KIB)
     assert before_bytes(network) // KIB == 16

@@ -68,7 +68,7 @@ def test_most_limits_on_random_graphs_are_kept() -> None:
 
 
 def test_a_chain_in_place_needs_blocks() -> None:
-    """The sum is taken over by what comes after it: made again alone it would have to live on."""
+    """The sum is taken over by what comes after it: recomputed alone it would have to live on."""
     layers = 6
     steps = [Step("x0", (), -1)]
     for n in range(layers):
@@ -88,7 +88,7 @@ def test_a_chain_in_place_needs_blocks() -> None:
 
 
 def test_what_follows_an_instruction_follows_its_copies() -> None:
-    """A writer that has run keeps a reader of the state from being made again."""
+    """A writer that has run keeps a reader of the state from being recomputed."""
 
     def steps(writer_at: int) -> list[Step]:
         found = [

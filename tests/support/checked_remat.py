@@ -1,4 +1,4 @@
-"""Rematerialization's walk with each of its counts made again from scratch."""
+"""Rematerialization's walk with each of its counts taken anew."""
 
 from __future__ import annotations
 

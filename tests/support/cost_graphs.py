@@ -46,7 +46,7 @@ def random_graph(seed: int, most_operations: int = 25) -> CostGraph:
 
 
 def plain_graph(seed: int, most_operations: int = 7) -> CostGraph:
-    """One output each, everything may be computed again."""
+    """One output each, everything may be recomputed."""
     draw = random.Random(seed)
     operations = [
         Operation(

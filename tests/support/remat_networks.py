@@ -28,7 +28,7 @@ def network_of(
 
     Args:
         graph: The graph.
-        fixed: The nodes that must not be made again.
+        fixed: The nodes that must not be recomputed.
         only_reads: By node: those makers whose buffers it really reads, where aliases say more.
         returned_bytes: What is held for the result before the step.
     """

@@ -74,7 +74,7 @@ def run_remat(
     Args:
         item: The graph with its fetches.
         share: The share.
-        recompute: Whether results may be made again.
+        recompute: Whether results may be recomputed.
         compressor: How results are compressed, and how the device pads.
         offloader: How results are taken to the host.
         sequencer: How the order is found.

@@ -194,7 +194,7 @@ class Model:
         self._demands.append(size)
 
     def _keep_late(self, part: Part) -> cp_model.IntVar:
-        """Whether what is computed again behind the window is."""
+        """Whether what is recomputed behind the window is."""
         late = part.late
         if late is None:
             return self._zero
@@ -242,7 +242,7 @@ class Model:
             self.model.add(sum(choices) == copy.is_computed)
 
     def _serve_later(self, part: Part) -> None:
-        """What is read behind the window, and not computed again there, is held until then."""
+        """What is read behind the window, and not recomputed there, is held until then."""
         late, kept = part.late, self._kept[part.op]
         if late is None and not part.needed:
             return

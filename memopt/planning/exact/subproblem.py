@@ -1,8 +1,8 @@
 """What is left open of a sequence: a window of it, and what reaches into the window or out of it.
 
-Inside the window everything is open: the order, what is computed again or swapped in, what is kept
+Inside the window everything is open: the order, what is recomputed or swapped in, what is kept
 for how long. Outside it, two things are: a value that was computed before may be held into the
-window, and what is computed again behind it may be left out where the window, or what is before
+window, and what is recomputed behind it may be left out where the window, or what is before
 it, holds on to it. Everything else is what it was: bytes in use, and steps that read.
 
 Steps become coordinates: one for each stretch outside the window in which nothing changes that is
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _MOST_ACROSS = 100
 """Operations that are held across the window and may be dropped in it."""
 _MOST_LATER = 60
-"""Operations that are computed again behind it and may be held on to instead."""
+"""Operations that are recomputed behind it and may be held on to instead."""
 
 
 @dataclass(frozen=True)

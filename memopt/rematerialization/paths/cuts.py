@@ -1,4 +1,4 @@
-"""Where to cut what runs before a peak, so that each path is made again within one segment."""
+"""Where to cut what runs before a peak, so that each path is recomputed within one segment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Cuts:
     """What runs before the peak of a sequence, to be cut into segments.
 
     As in T. Chen et al., "Training deep nets with sublinear memory cost" (2016), what crosses a cut
-    is kept, and the rest is made again from it, a segment at a time. Here the segments hold the
+    is kept, and the rest is recomputed from it, a segment at a time. Here the segments hold the
     same number of bytes that live at the peak, and a cut is where the fewest bytes cross it, not
     further than a third of a segment away. Linear for each number of segments.
     """

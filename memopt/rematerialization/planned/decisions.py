@@ -1,4 +1,4 @@
-"""Why a plan computes again or swaps what it does: what the peak would be without it."""
+"""Why a plan recomputes or swaps what it does: what the peak would be without it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _weigh(
         if state.previous[slot] < 0:
             continue
         op = slot // COPIES
-        cost, what = problem.cost[op], "computed again"
+        cost, what = problem.cost[op], "recomputed"
         if state.swapped[slot]:
             cost, what = problem.swap_cost[op], "brought back from the host"
         remove(problem, state, slot)

@@ -48,7 +48,7 @@ def realize(
 def _repeats(
     reduction: Reduction, steps: Steps, first: Sequence[int]
 ) -> dict[int, list[tuple[int, bool]]]:
-    """By node: what is computed again or swapped in right before it; (node, whether swapped in)."""
+    """By node: what is recomputed or swapped in right before it; (node, whether swapped in)."""
     is_first = np.zeros(len(steps.operations), np.bool_)
     is_first[first] = True
     repeats: dict[int, list[tuple[int, bool]]] = {}

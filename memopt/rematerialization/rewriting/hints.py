@@ -1,4 +1,4 @@
-"""What the user says of single results: keep it, compute it again, or take it to the host."""
+"""What the user says of single results: keep it, recompute it, or take it to the host."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ cheapest of it first."""
 class Hints:
     """Hints by name, as patterns of a shell ("encoder/*;*/dropout*"); attributes come before them.
 
-    What may not run twice is not computed again, and what cannot be taken to the host is not taken
+    What may not run twice is not recomputed, and what cannot be taken to the host is not taken
     there, whatever a hint says. Of several patterns that a name matches, the first of keep,
     recompute and swap counts.
 
     Attributes:
         keep: Results that stay where they are.
-        recompute: Results that are computed again before any other, where too much is in use.
-        swap: Results that are taken to the host before anything else, and never computed again.
+        recompute: Results that are recomputed before any other, where too much is in use.
+        swap: Results that are taken to the host before anything else, and never recomputed.
     """
 
     keep: str = ""

@@ -28,7 +28,7 @@ class Remaining(NamedTuple):
     Attributes:
         node: Who made it.
         size_bytes: Its size.
-        why: Why it was not computed again.
+        why: Why it was not recomputed.
     """
 
     node: Node
@@ -62,7 +62,7 @@ def find_remaining(
 
 
 def _why_it_must(final: MemoryTimeline, buffer: int) -> str:
-    """Why a buffer has to be in use at the peak whatever is computed again; "" if it has not."""
+    """Why a buffer has to be in use at the peak whatever is recomputed; "" if it has not."""
     graph = final.buffer_graph
     at_peak = final.sequence[final.peak_position]
     if graph.makers[buffer] == at_peak:
@@ -86,7 +86,5 @@ def _why_not_again(
         return "a hint says to keep it" if is_hinted else "what makes it may not run twice"
     time_us = network.weights[number] / _NS_PER_US
     if is_kept:
-        return f"the limit is kept without computing it again, which takes about {time_us:.1f} us"
-    return (
-        f"computing it again, in about {time_us:.1f} us, was of no use in any plan that was found"
-    )
+        return f"the limit is kept without recomputing it, which takes about {time_us:.1f} us"
+    return f"recomputing it, in about {time_us:.1f} us, was of no use in any plan that was found"

@@ -100,7 +100,7 @@ class MemoryLimiter:
     ) -> MemoryTimeline:
         """Keep the budgets of scopes and that of the step, as far as that can be.
 
-        What one plan changes can break what another one kept: then they are made again.
+        What one plan changes can break what another one kept: then both are made anew.
         """
         for _ in range(_SCOPE_ROUNDS):
             for scope in scopes:

@@ -15,13 +15,13 @@ CHANGES_RESULTS = "this changes results"
 
 
 def describe(done: Rematerialized) -> str:
-    """What is computed again, compressed and offloaded; "nothing" if nothing is.
+    """What is recomputed, compressed and offloaded; "nothing" if nothing is.
 
     Where something does not come back bit for bit, that is said.
     """
     parts = []
     if done.copies:
-        parts.append(f"computed again instead of kept: {_count(done.copies, 'operation')}")
+        parts.append(f"recomputed instead of kept: {_count(done.copies, 'operation')}")
     conversions = done.instructions.conversions
     stored = Counter(conversions[instruction].form for instruction in done.stored)
     for method in dict.fromkeys(form.method for form in stored):

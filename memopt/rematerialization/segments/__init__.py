@@ -1,1 +1,1 @@
-"""Checkpointing by segments: what lies idle is kept at cuts, and made again between them."""
+"""Checkpointing by segments: what lies idle is kept at cuts, and recomputed between them."""

@@ -1,4 +1,4 @@
-"""Checkpointing by segments: what lies idle at a turn is kept at its cuts, and made again between.
+"""Checkpointing by segments: what lies idle at a turn is kept at its cuts, and recomputed between.
 
 Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016); for segments that are cut
 again, Griewank and Walther, "Algorithm 799: revolve" (2000).
@@ -34,17 +34,17 @@ _MOST_WORK = 250_000
 def rematerialize_segments(
     network: Network, limit_bytes: int, *, smallest_bytes: int = 0
 ) -> Rematerialized:
-    """Make segments of a sequence again instead of keeping what they made, to keep to a limit.
+    """Recompute segments of a sequence instead of keeping what they made, to keep to a limit.
 
     1. The turn is where the most bytes lie idle: made before, read behind, and not touched for
        long. In a training step that is where the backward part begins.
     2. The part before it is cut where few bytes cross. For each segment between two cuts there is
-       a choice: to keep what it made; to make some of it again, what costs least for its size
-       first; or to make all of it again. Dynamic programming finds the choices of least work.
-    3. What is dropped is made again just before it is first needed behind the turn, together with
+       a choice: to keep what it made; to recompute some of it, what costs least for its size
+       first; or to recompute all of it. Dynamic programming finds the choices of least work.
+    3. What is dropped is recomputed just before it is first needed behind the turn, together with
        all dropped things that it needs, and each thing once.
     4. If too much is in use still, the same is done again with the new sequence, around its peak.
-       So a segment that was made again may be cut itself.
+       So a segment that was recomputed may be cut itself.
 
     A limit that cannot be kept is no error; then the lowest peak found is what comes out.
     Near-linear but for the number of cuts, which is limited.
@@ -52,7 +52,7 @@ def rematerialize_segments(
     Args:
         network: The sequence with its buffers.
         limit_bytes: What may be in use, what was held before the step included.
-        smallest_bytes: What makes no more than this is made again only for something else's sake.
+        smallest_bytes: What makes no more than this is recomputed only for something else's sake.
     """
     if network.peak_bytes <= limit_bytes:
         return _finish(_Outcome(Instructions(network), network.peak_bytes, 0, 0))
@@ -64,7 +64,7 @@ def sqrt_segments(network: Network) -> Rematerialized:
     """The plain rule: as many segments as the square root of what they are made of.
 
     The number of segments is about the square root of the number of saved results, and each has
-    about the same share of bytes and work. All that is saved within a segment is made again, but
+    about the same share of bytes and work. All that is saved within a segment is recomputed, but
     for the last one, whose results are read at once. No limit is looked at.
     """
     return _finish(_sqrt_outcome(network, 0))

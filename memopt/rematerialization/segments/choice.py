@@ -1,4 +1,4 @@
-"""Which segments to make again: the least work that fits, by dynamic programming over cuts."""
+"""Which segments to recompute: the least work that fits, by dynamic programming over cuts."""
 
 from __future__ import annotations
 

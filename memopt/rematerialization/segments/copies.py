@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def make_copies(stage: Stage, layout: Layout) -> None:
     """Insert the copies of a layout, and let what comes behind the turn read them.
 
-    Whoever gets what is made again through a view that has run before the turn gets a copy of the
+    Whoever gets what is recomputed through a view that has run before the turn gets a copy of the
     view too.
     """
     _Making(stage, layout).make()

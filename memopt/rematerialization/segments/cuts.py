@@ -30,7 +30,7 @@ def find_cuts(stage: Stage, most: int) -> list[int]:
     for position in range(count - 1):
         share = -(-done[position] * most // max(done[-1], 1)) - 1
         if share < 0:
-            continue  # nothing comes before it that could be made again
+            continue  # nothing comes before it that could be recomputed
         if share not in best or crossing_bytes[position] <= crossing_bytes[best[share]]:
             best[share] = position
     return [-1, *sorted(best.values()), stage.turn]
@@ -50,7 +50,7 @@ def _crossing_bytes(stage: Stage) -> list[tuple[int, int]]:
 
 
 def _leading_weights(stage: Stage) -> list[int]:
-    """By position: what it costs, if something saved needs it that may be made again."""
+    """By position: what it costs, if something saved needs it that may be recomputed."""
     leads = [size_bytes > 0 for size_bytes in stage.saved_bytes]
     for position in reversed(range(stage.turn + 1)):
         if leads[position] and stage.movable[position]:

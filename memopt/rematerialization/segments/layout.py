@@ -1,4 +1,4 @@
-"""Where what is dropped at a turn is made again, and how much memory that takes."""
+"""Where what is dropped at a turn is recomputed, and how much memory that takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Group(NamedTuple):
-    """What is made again at one place.
+    """What is recomputed at one place.
 
     Attributes:
         anchor: The position before which it is.
@@ -26,12 +26,12 @@ class Group(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Everything that is made again, each thing once.
+    """Everything that is recomputed, each thing once.
 
     Attributes:
         groups: In order.
         weight: What it costs, in the unit of `Network.weights`.
-        late: Positions of what cannot be made again so late, since a follower comes before.
+        late: Positions of what cannot be recomputed so late, since a follower comes before.
     """
 
     groups: list[Group]
@@ -40,7 +40,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(stage: Stage, dropped: Sequence[bool]) -> Layout:
-    """Make what is dropped again just before it is first read behind the turn.
+    """Recompute what is dropped just before it is first read behind the turn.
 
     Together with it comes what it needs and is dropped too. Linear.
 
@@ -109,7 +109,7 @@ def follow(stage: Stage, layout: Layout, limit_bytes: int, window: Window) -> Ou
 
     Args:
         stage: The turn.
-        layout: What is made again where.
+        layout: What is recomputed where.
         limit_bytes: What may be in use.
         window: Where the limit is to be kept.
     """

@@ -1,4 +1,4 @@
-"""How much of a segment is made again: everything, or only what costs little for its size."""
+"""How much of a segment is recomputed: everything, or only what costs little for its size."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ if TYPE_CHECKING:
     from memopt.rematerialization.segments.stage import Stage
 
 _SHARES = (0.2, 0.4, 0.6, 0.8)
-"""Shares of the bytes saved: what costs least for its size is made again first."""
+"""Shares of the bytes saved: what costs least for its size is recomputed first."""
 
 
 class Level:
-    """What is made again if nothing is cut: the same rule everywhere.
+    """What is recomputed if nothing is cut: the same rule everywhere.
 
     Attributes:
-        rank: Position among the levels; at 0 nothing is made again.
-        again: By position: whether it is made again.
+        rank: Position among the levels; at 0 nothing is recomputed.
+        again: By position: whether it is recomputed.
         kept_bytes: By position: what is kept for behind the turn.
         dropped_bytes: By position: what is saved and not kept.
-        droppable: By position: whether the rule allows it to be made again.
+        droppable: By position: whether the rule allows it to be recomputed.
     """
 
     def __init__(self, stage: Stage, rank: int, droppable: list[bool]) -> None:

@@ -1,4 +1,4 @@
-"""What each segment between two cuts takes: kept bytes, bytes while it is made again, and work."""
+"""What each segment between two cuts takes: kept bytes, bytes while it is recomputed, and work."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Option(NamedTuple):
         start: Index of the cut that it comes after.
         level: Rank of the level.
         kept_bytes: What it keeps to the turn and beyond.
-        need_bytes: The most in use while it is made again and read, without what earlier
+        need_bytes: The most in use while it is recomputed and read, without what earlier
             segments keep.
-        weight: What making it again costs.
-        nested: Whether that is only so if its first part is made again once more, after the rest
+        weight: What recomputing it costs.
+        nested: Whether that is only so if its first part is recomputed once more, after the rest
             was read.
     """
 
@@ -42,7 +42,7 @@ class Option(NamedTuple):
 def find_options(stage: Stage, levels: Sequence[Level], cuts: Sequence[int]) -> list[list[Option]]:
     """By cut: the ways to treat what lies between an earlier cut and this one.
 
-    They are estimates, in most cases above what is simulated: what is made again counts as all
+    They are estimates, in most cases above what is simulated: what is recomputed counts as all
     there at the same time, and what an earlier segment hands over counts as kept in any case.
 
     Quadratic in the number of cuts, linear in nodes and edges.
@@ -54,15 +54,15 @@ def find_options(stage: Stage, levels: Sequence[Level], cuts: Sequence[int]) -> 
         behind.leave_out(start)
         options[start + 1].append(tables[0].keep(start, behind))
         for table in tables[1:]:
-            for end, option in table.make_again(start, behind):
+            for end, option in table.recompute(start, behind):
                 options[end].append(option)
     return options
 
 
 def find_nested(options: Sequence[Sequence[Option]]) -> list[list[Option]]:
-    """The same options, and for each segment made again as a whole: in two parts, if that is less.
+    """The same options, and for each segment recomputed as a whole: in two parts, if that is less.
 
-    First all of it is made again, and the first part given up but for what the second needs; when
+    First all of it is recomputed, and the first part given up but for what the second needs; when
     that has been read, the first part comes once more. Cubic in the number of cuts.
     """
     top = max((option.level for found in options for option in found), default=0)
@@ -167,7 +167,7 @@ class _Table:
         )
         return Option(start, self._rank, kept_bytes, need_bytes, 0)
 
-    def make_again(self, start: int, behind: _Behind) -> Iterator[tuple[int, Option]]:
+    def recompute(self, start: int, behind: _Behind) -> Iterator[tuple[int, Option]]:
         """To make the segment between a cut and each one behind it again."""
         anchor, most_bytes = self._never, 0
         for end in range(start + 1, self._count):
@@ -207,7 +207,7 @@ def _at_cuts(values: Sequence[int], cuts: Sequence[int]) -> list[int]:
 
 
 def _find_most(stage: Stage, level: Level, cuts: Sequence[int]) -> list[int]:
-    """By block: the most in use while it is made again, without what was there before it."""
+    """By block: the most in use while it is recomputed, without what was there before it."""
     table, order = stage.course.instructions, stage.course.order
     usage_bytes = stage.course.timeline.usage_bytes
     most: list[int] = []

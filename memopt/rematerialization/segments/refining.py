@@ -50,7 +50,7 @@ def keep_more(
 def drop_more(
     stage: Stage, layout: Layout, outlook: Outlook, limit_bytes: int
 ) -> Iterator[list[int]]:
-    """Positions of what could be made again besides, so that the peak is nearer to the limit.
+    """Positions of what could be recomputed besides, so that the peak is nearer to the limit.
 
     What costs least for its size comes first. As much as it takes, then smaller parts, then single
     things.

@@ -28,9 +28,9 @@ class Trial(NamedTuple):
     Attributes:
         stage: The turn.
         dropped: By position: what is not kept.
-        layout: What is made again where.
+        layout: What is recomputed where.
         outlook: The memory that this takes.
-        nested: Whether that is not the end of it: something made again is to be cut itself.
+        nested: Whether that is not the end of it: something recomputed is to be cut itself.
     """
 
     stage: Stage
@@ -56,7 +56,7 @@ class Search:
         stage: The turn.
         window: Where the limit is to be kept.
         limit_bytes: The limit, what is held included.
-        nested: Whether to count on cutting again what is made again.
+        nested: Whether to count on cutting again what is recomputed.
     """
 
     def __init__(self, stage: Stage, window: Window, limit_bytes: int, *, nested: bool) -> None:
@@ -130,7 +130,7 @@ class Search:
         return Trial(self._stage, dropped, layout, outlook, False)
 
     def _dropped(self, segments: Sequence[Segment]) -> list[bool]:
-        """By position: what the segments make again, without what they hand to later ones."""
+        """By position: what the segments recompute, without what they hand to later ones."""
         stage = self._stage
         dropped = [False] * (stage.turn + 1)
         for segment in segments:

@@ -1,4 +1,4 @@
-"""A turn in a sequence: what is made before it and read behind it, and what may be made again."""
+"""A turn in a sequence: what is made before it and read behind it, and what may be recomputed."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Stage:
         needed_at: The first position behind the turn at which something of it is read; `NEVER`.
         weights: What running it again costs.
         unit_weights: What running it again costs together with what it takes the memory over from.
-        movable: Whether it may be made again behind the turn.
+        movable: Whether it may be recomputed behind the turn.
     """
 
     def __init__(self, course: Course, turn: int, smallest_bytes: int) -> None:
@@ -201,7 +201,7 @@ class Stage:
                         self.movable[self.maker_position(buffer)] = False
 
     def _keep_what_holds_more(self) -> None:
-        """Keep what would have to keep at least as much, which nobody may make again, instead."""
+        """Keep what would have to keep at least as much, which may not be recomputed, instead."""
         for position, sources in enumerate(self.sources):
             held_bytes = sum(
                 self.made_bytes[source]
@@ -226,7 +226,7 @@ class Stage:
             self.movable[position] = False
 
     def _find_unit_weights(self) -> list[int]:
-        """What takes over memory of something that is not saved is made again with that."""
+        """What takes over memory of something that is not saved is recomputed with that."""
         table, order = self.course.instructions, self.course.order
         reused = self.course.timeline.reused
         weights = list(self.weights)

@@ -52,7 +52,7 @@ class Strategies:
     `Strategies(recompute=False, forms=...)`, and both `Strategies(forms=...)`. See `find_forms`.
 
     Attributes:
-        recompute: Whether results may be made again.
+        recompute: Whether results may be recomputed.
         forms: By node: the forms in which its result, a single buffer, can be stored.
     """
 

@@ -1,4 +1,4 @@
-"""The walk along the sequence: while too much is in use, something is made again or stored.
+"""The walk along the sequence: while too much is in use, something is recomputed or stored.
 
 XLA's `HloRematerialization::RematerializeComputation`
 (tensorflow/compiler/xla/service/hlo_rematerialization.cc).
@@ -36,7 +36,7 @@ def rematerialize(
     smallest_bytes: int = 0,
     strategies: Strategies = _RECOMPUTE,
 ) -> Rematerialized:
-    """Walk along a sequence, make again and store what reduces the memory in use to a limit.
+    """Walk along a sequence, recompute and store what reduces the memory in use to a limit.
 
     At each instruction, while more is in use than the limit allows: the candidate of least cost is
     copied, and all its readers that have not begun get the copy, which is placed before the first
@@ -54,8 +54,8 @@ def rematerialize(
         network: The sequence with its buffers.
         limit_bytes: What may be in use, what was held before the step included. So what is held
             and what is returned is off the limit, as in XLA.
-        largest_block: How many instructions are made again together at most; 1 is XLA's rule.
-        smallest_bytes: What makes no more than this is never made again, but for the sake of
+        largest_block: How many instructions are recomputed together at most; 1 is XLA's rule.
+        smallest_bytes: What makes no more than this is never recomputed, but for the sake of
             something else.
         strategies: What may be done.
     """
@@ -73,7 +73,7 @@ class Walked(NamedTuple):
 
     Attributes:
         peak_bytes: The most that is in use at any time, by its count.
-        block_count: How many times something was made again or stored.
+        block_count: How many times something was recomputed or stored.
     """
 
     peak_bytes: int
@@ -101,7 +101,7 @@ class Walk:
         """
         tracker = MemoryUsageTracker(instructions)
         for instruction in dead:
-            # What has to come before one of these cannot be made again later.
+            # What has to come before one of these cannot be recomputed later.
             tracker.placed[instruction] = True
         candidates = Candidates(
             instructions,
@@ -155,7 +155,7 @@ def _insert(
     block: Block,
     moved: set[int],
 ) -> None:
-    """Make a block again, or store its result."""
+    """Recompute a block, or store its result."""
     if block.form is not None:
         _store(instructions, tracker, candidates, block)
         return

@@ -1,4 +1,4 @@
-"""Blocks of instructions made again: where the copies go, and who reads them instead."""
+"""Blocks of instructions recomputed: where the copies go, and who reads them instead."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class _Copying:
         return self._connect()
 
     def restore(self, store: int) -> Copied:
-        """Restore the result of the only member instead of making it again."""
+        """Restore the result of the only member instead of recomputing it."""
         self._anchor = self._find_anchor(())
         (original,) = self._members
         restore = self._table.add_restore(store, self._anchor)

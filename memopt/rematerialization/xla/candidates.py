@@ -1,4 +1,4 @@
-"""The search for what is best made again or stored, with a heap instead of a scan of it all."""
+"""The search for what is best recomputed or stored, with a heap instead of a scan of it all."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _RECOMPUTE = Strategies()
 
 
 class Block(NamedTuple):
-    """Instructions that are made again together, or one whose result is stored.
+    """Instructions that are recomputed together, or one whose result is stored.
 
     Attributes:
         members: The instructions, producers first; the last one's remaining readers get the copy.
         reduced_bytes: How much less is in use now.
         cost: What decides between blocks; 0 for a move of one instruction.
         is_move: Whether nobody has read the result yet: then the original becomes useless.
-        form: In which form the result is stored; `None` if it is made again.
+        form: In which form the result is stored; `None` if it is recomputed.
     """
 
     members: list[int]
@@ -37,21 +37,21 @@ class Block(NamedTuple):
 
 
 class Candidates:
-    """The instructions that have ended and can be made again or stored, by the cost of doing so.
+    """The instructions that have ended and can be recomputed or stored, by the cost of doing so.
 
     The cost is XLA's: 0 if nobody has read the result yet, since then the instruction is only
     moved; otherwise the memory limit divided by the memory reduced, times the weight of what is
-    computed again. Of equal costs the first in the line wins.
+    recomputed. Of equal costs the first in the line wins.
 
-    Operands that are dead by now are made again too, with theirs, as long as the block stays
+    Operands that are dead by now are recomputed too, with theirs, as long as the block stays
     within its size; beyond that they have to live on. A block of one is XLA's own rule. What would
     raise the past above the limit by living on is no candidate (above the peak without copies, once
     the limit is missed anyway).
 
-    A single result that its makers cannot be asked for, or that it costs too much to make again,
+    A single result that its makers cannot be asked for, or that it costs too much to recompute,
     may be stored in another form until it is read: what the form saves is reduced, and the cost is
     the limit divided by that, times the weight of both ways. What was restored is not stored a
-    second time. Between storing and making again the lower cost decides, as in XLA.
+    second time. Between storing and recomputing the lower cost decides, as in XLA.
 
     XLA looks at every instruction each time. Here a heap holds a lower bound of each cost: it is
     computed anew only for the top, and what becomes cheaper (because a dead operand lives again)
@@ -62,7 +62,7 @@ class Candidates:
         tracker: Where the walk is.
         limit_bytes: The memory limit, everything included.
         strategies: What may be done.
-        largest_block: How many instructions are made again together at most.
+        largest_block: How many instructions are recomputed together at most.
         smallest_bytes: An instruction that makes no more than this is never a candidate.
     """
 
@@ -95,7 +95,7 @@ class Candidates:
                 self._followed.setdefault(follower, []).append(node)
 
     def begin(self, instruction: int) -> None:
-        """An instruction begins: those that it follows cannot be made again any more."""
+        """An instruction begins: those that it follows cannot be recomputed any more."""
         table = self._instructions
         for node in self._followed.get(instruction, ()):
             for leader in (node, *table.copies_of.get(node, ())):
@@ -117,7 +117,7 @@ class Candidates:
             self._push(instruction)
 
     def skip(self, instruction: int) -> None:
-        """Never make an instruction again, nor store what it makes."""
+        """Never recompute an instruction, nor store what it makes."""
         self._skipped.add(instruction)
         self._look_again(instruction)
 

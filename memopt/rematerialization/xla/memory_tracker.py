@@ -112,7 +112,7 @@ class MemoryUsageTracker:
         return self.placed[instruction] and instruction != self.in_progress
 
     def released_bytes(self, instruction: int) -> int:
-        """What goes if an instruction's results are made again for those who still need them."""
+        """What goes if an instruction's results are recomputed for those who still need them."""
         return sum(
             self._instructions.size_bytes[buffer]
             for buffer in self._instructions.makes[instruction]
@@ -130,7 +130,7 @@ class MemoryUsageTracker:
         return self.history.most_since(self._dead_since[buffer])
 
     def memory_reduced(self, members: Sequence[int]) -> int:
-        """How many bytes less are in use now if instructions are made again.
+        """How many bytes less are in use now if instructions are recomputed.
 
         Args:
             members: Instructions that are copied together, producers first; the last is the one

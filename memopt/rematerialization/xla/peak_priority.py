@@ -27,10 +27,10 @@ _MOST_SIMULATED = 600_000
 def rematerialize_peaks(network: Network, walk: Walk) -> Rematerialized:
     """Bring the highest peak down to a limit, then the highest that is left.
 
-    A walk that looks at every instruction makes results again as soon as too much is in use, for
+    A walk that looks at every instruction recomputes results as soon as too much is in use, for
     the sake of the first place where that is so. Here only the instruction at which memory peaks
-    counts: what is made again for its sake often helps at the others. Rounds go on while the peak
-    is above the limit and something can be made again for it, up to fixed numbers of rounds and
+    counts: what is recomputed for its sake often helps at the others. Rounds go on while the peak
+    is above the limit and something can be recomputed for it, up to fixed numbers of rounds and
     of simulated instructions.
 
     Args:
