@@ -12,6 +12,8 @@ MemoptError
     └── OutOfMemoryError  the allocator's limit was reached
 """
 
+from typing import Any
+
 
 class MemoptError(Exception):
     """Base of everything that memopt raises on purpose."""
@@ -53,12 +55,17 @@ class BudgetError(MemoptError):
     Attributes:
         budget_bytes: The budget.
         lowest_bytes: The lowest peak that was found, everything included.
+        result: The `OptimizationResult` that needs so much, verified like any other; `None` where
+            it was not a graph that was rewritten.
     """
 
-    def __init__(self, message: str, budget_bytes: int, lowest_bytes: int) -> None:
+    def __init__(
+        self, message: str, budget_bytes: int, lowest_bytes: int, result: Any = None
+    ) -> None:
         super().__init__(message)
         self.budget_bytes = budget_bytes
         self.lowest_bytes = lowest_bytes
+        self.result = result
 
 
 class PluginError(MemoptError):

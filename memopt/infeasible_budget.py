@@ -9,28 +9,24 @@ from memopt.errors import BudgetError
 from memopt.graph.op_types import called_functions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.graph.graph import FunctionLibrary
+    from memopt.result import OptimizationResult
 
 _LARGEST_SHOWN = 3
 
 
-def refusal(
-    after: MemoryTimeline,
-    budget_bytes: int,
-    library: FunctionLibrary | None,
-    failures: Sequence[str] = (),
-) -> BudgetError:
-    """The error that says that a budget is not kept.
+def refusal(result: OptimizationResult, library: FunctionLibrary | None) -> BudgetError:
+    """The error that says that a budget is not kept, and hands over what comes nearest.
 
     Args:
-        after: The step with the lowest peak that was found.
-        budget_bytes: What it was to keep to, everything included.
+        result: The step with the lowest peak that was found, and the budget.
         library: The functions that it may call.
-        failures: Why passes were undone that might have kept it.
     """
+    runtime = result.report.runtime
+    assert runtime is not None
+    after, budget_bytes = runtime.after, runtime.budget_bytes
+    failures = (done.failure for done in result.report.passes if done.failure)
     undone = "".join(f"; undone: {failure}" for failure in failures)
     node = after.buffer_graph.nodes[after.sequence[after.peak_position]]
     return BudgetError(
@@ -39,6 +35,7 @@ def refusal(
         f"the peak is at {node.name!r}{_largest_there(after)}{_floor_text(after, library)}{undone}",
         budget_bytes,
         after.peak_bytes,
+        result,
     )
 
 

@@ -205,14 +205,11 @@ class MemoryOptimizer(DisplayedFields):
                 for part in self._in_turn(parts, budget_bytes)
             }
             after = self._runtime_memory(parts[0])
-            failures = [
-                done.failure for part in graphs.values() for done in part.passes if done.failure
-            ]
-            runtime = _compare(before, after, budget_bytes, graph.library, failures)
-            if runtime is not None:
-                _check_scopes(pipeline, runtime)
+            runtime = None
+            if before is not None and after is not None:
+                runtime = RuntimeMemory(before, after, budget_bytes)
             graph_def = to_graph_def(graph)
-        return OptimizationResult(
+        result = OptimizationResult(
             graph_def=graph_def,
             report=OptimizationReport(
                 level=Level.parse(self.level),
@@ -223,6 +220,9 @@ class MemoryOptimizer(DisplayedFields):
                 runtime=runtime,
             ),
         )
+        if runtime is not None:
+            _check_budgets(pipeline, result, runtime, graph.library)
+        return result
 
     def _runtime_memory(self, main: _Part) -> MemoryTimeline | None:
         """The step's memory as TensorFlow's allocator has it, at a level that looks at it."""
@@ -332,32 +332,19 @@ def _node_names(references: tuple[str, ...]) -> list[str]:
     return [name.partition(":")[0] for name in references]
 
 
-def _compare(
-    before: MemoryTimeline | None,
-    after: MemoryTimeline | None,
-    budget_bytes: int,
+def _check_budgets(
+    pipeline: Pipeline,
+    result: OptimizationResult,
+    runtime: RuntimeMemory,
     library: FunctionLibrary | None,
-    failures: Sequence[str],
-) -> RuntimeMemory | None:
-    """The memory before and after, if the level looks at it.
+) -> None:
+    """Check the budget of the step as it is going to run, and those of scopes.
 
     Raises:
-        BudgetError: A budget is not kept.
+        BudgetError: One is not kept; it has the result.
     """
-    if before is None or after is None:
-        return None
-    runtime = RuntimeMemory(before, after, budget_bytes)
-    if runtime.keeps_budget:
-        return runtime
-    raise refusal(after, budget_bytes, library, failures)
-
-
-def _check_scopes(pipeline: Pipeline, runtime: RuntimeMemory) -> None:
-    """Check the budgets of scopes on the step as it is going to run.
-
-    Raises:
-        BudgetError: One is not kept.
-    """
+    if not runtime.keeps_budget:
+        raise refusal(result, library)
     after = runtime.after
     planners = (one for one in pipeline.once if isinstance(one, Rematerialization))
     for scope in (scope for one in planners for scope in parse_scopes(one.scopes)):
@@ -368,6 +355,7 @@ def _check_scopes(pipeline: Pipeline, runtime: RuntimeMemory) -> None:
                 f"kept: the lowest peak of its own that was found is {peak_bytes} bytes",
                 scope.limit_bytes,
                 peak_bytes,
+                result,
             )
 
 

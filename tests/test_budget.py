@@ -158,7 +158,21 @@ def test_what_cannot_be_kept_is_an_error_that_says_what_could(small_item: Grappl
     floor = re.search(r"no recomputation gets below ([0-9]+) bytes, which '", str(error))
     assert floor is not None
     assert 0.3 * error.lowest_bytes < int(floor[1]) <= error.lowest_bytes
+    found = runtime_of(error.result)
+    assert (found.after.peak_bytes, found.budget_bytes) == (error.lowest_bytes, 20_000)
     assert memopt.optimize(small_item, budget=error.lowest_bytes).report.runtime is not None
+
+
+def test_a_refusal_hands_over_a_step_that_runs(step: TrainingStep, item: GrapplerItem) -> None:
+    options = ("rematerialization{algorithm=standard}",)
+    with pytest.raises(BudgetError) as caught:
+        memopt.optimize(item, budget="1%", pass_options=options)
+    found = caught.value.result
+    verified = memopt.verify(
+        step.function, found.graph_def, inputs=step.inputs, steps=2, timing_rounds=0
+    )
+    assert verified.equal
+    assert verified.rewritten.peak_bytes <= caught.value.lowest_bytes
 
 
 def test_a_refusal_without_the_lowest_peak_tells_what_was_tried(small_item: GrapplerItem) -> None:

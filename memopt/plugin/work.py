@@ -11,7 +11,6 @@ from memopt.cluster import VirtualCluster
 from memopt.errors import BudgetError, InvalidGraphError
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.verify import verify_graph, verify_references
-from memopt.options import Budget
 from memopt.plugin import marks
 from memopt.plugin.records import RECORDS
 from memopt.sequencing.frames import verify_loops
@@ -50,14 +49,15 @@ class Work:
             InvalidGraphError: The graph breaks a rule.
         """
         try:
-            return self._optimize(self.policy.budget)
+            return self._optimize()
         except BudgetError as error:
             RECORDS.say_once(
                 f"{error}. The step runs in that much: give it as the budget, or make the batch "
                 "or the model smaller",
                 error,
             )
-            return self._optimize(error.lowest_bytes)
+            found: OptimizationResult = error.result
+            return found
 
     @property
     def report(self) -> OptimizationReport:
@@ -67,11 +67,7 @@ class Work:
     @property
     def budget_bytes(self) -> int:
         """What was asked for; 0 if nothing was."""
-        if self.report.runtime is None or self.policy.budget is None:
-            return 0
-        before = self.report.runtime.before
-        budget = Budget.parse(self.policy.budget)
-        return budget.limit_bytes(before.held_bytes, before.step_peak_bytes)
+        return 0 if self.report.runtime is None else self.report.runtime.budget_bytes
 
     def summary(self) -> str:
         """What was done, or why nothing was."""
@@ -100,8 +96,9 @@ class Work:
             _verify_devices(graph_def)
         return graph_def
 
-    def _optimize(self, budget: Budget | int | str | None) -> OptimizationResult:
-        optimizer = replace(self.policy.optimizer(budget), runtime=Runtime(onednn=runs_onednn()))
+    def _optimize(self) -> OptimizationResult:
+        policy = self.policy
+        optimizer = replace(policy.optimizer(policy.budget), runtime=Runtime(onednn=runs_onednn()))
         cluster = VirtualCluster.of(None) if optimizer.pipeline().repeated else None
         return optimizer.optimize(cluster, self.item, self.properties)
 
