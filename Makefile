@@ -16,7 +16,7 @@ VERSION_TESTS := $(wildcard tests/plugin) tests/runtime tests/models tests/test_
 	tests/passes/test_recomputation_meaning.py tests/passes/test_rematerialization_meaning.py
 LARGE_MODELS := resnet50 or mobilenetv2 or densenet121 or vgg16
 
-.PHONY: help setup lint types test test-slow test-versions demo benchmark docs clean \
+.PHONY: help setup lint types test test-slow test-versions demo benchmark mutations docs clean \
 	$(VERSIONS:%=test-tensorflow-%)
 
 help:  ## show this list
@@ -71,6 +71,9 @@ benchmark: $(SETUP)  ## the tables of the README
 	$(BIN)/python benchmarks/planning_speed.py
 	$(BIN)/python benchmarks/planning_graphs.py
 	$(BIN)/python benchmarks/keras_fit.py
+
+mutations: $(SETUP)  ## change the core in sixty places, one at a time; count what the tests notice
+	$(BIN)/python benchmarks/mutations.py
 
 docs: .venv-docs/.installed  ## the documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build

@@ -63,7 +63,7 @@ KNOWN = (
 """Function, how the statement begins, what is in the change: what tests once missed."""
 
 Verdict = Literal["noticed", "missed", "not there"]
-_TIMEOUT_S = 1200
+_TIMEOUT_S = 600
 _LEAST_OF_A_PART = 2
 _COPIED = ("memopt", "models", "tests", "pyproject.toml", "README.md", "docs", "Makefile")
 

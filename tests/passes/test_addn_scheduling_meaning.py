@@ -65,7 +65,8 @@ def sum_graph(kinds: Sequence[str], values: Sequence[Array]) -> GraphDef:
     """An AddN of inputs of these kinds.
 
     "own" is computed, "const" a constant, "fed" a Placeholder, "alias" an Identity of something
-    computed, "read later" read once more after the sum, and "read before" before the sum.
+    computed, "read later" read once more after the sum, "shown later" read then through an
+    Identity of it, and "read before" before the sum.
     """
     with tf.Graph().as_default() as graph:
         inputs: list[Any] = []
@@ -81,6 +82,8 @@ def sum_graph(kinds: Sequence[str], values: Sequence[Array]) -> GraphDef:
                 term = tf.identity(term)
             elif kind == "read later":
                 later.append(term)
+            elif kind == "shown later":
+                later.append(tf.identity(term))
             elif kind == "read before":
                 inputs[-1] = tf.raw_ops.AddV2(x=inputs[-1], y=tf.raw_ops.Sub(x=term, y=term))
             inputs.append(term)
@@ -184,6 +187,7 @@ ORDERS = [
     (("const", "const", "const", "own"), (3, 1, 2, 0)),
     (("const", "const", "alias", "own"), (2, 1, 0, 3)),
     (("read later", "read later", "own", "own"), (2, 1, 0, 3)),
+    (("shown later", "shown later", "own", "own"), (2, 1, 0, 3)),
     (("own", "read before", "own", "own"), (0, 1, 2, 3)),
     (("const", "const", "own", "read before"), (2, 1, 0, 3)),
     (("const",) * 3 + ("own",) * 9, (3, 1, 2, 0, *range(4, 12))),
