@@ -40,7 +40,7 @@ CORE = {
     "memopt/passes": (*REWRITING, "tests/rematerialization"),
     "memopt/swapping": REWRITING,
     "memopt/accumulation": REWRITING,
-    "memopt/control_dependencies": REWRITING,
+    "memopt/control_dependencies": ("tests/control_dependencies", *REWRITING),
     "memopt/rematerialization": ("tests/rematerialization", *REWRITING, "tests/test_budget.py"),
     "memopt/sequencing": ("tests/sequencing", *REWRITING, "tests/rematerialization"),
     "memopt/buffers": ("tests/buffers", "tests/sequencing", "tests/allocator"),
