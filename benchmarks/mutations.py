@@ -35,23 +35,25 @@ from machine import describe_machine
 from mutation_points import Point, points_of
 
 ROOT = Path(__file__).resolve().parents[1]
-REWRITING = ("tests/passes", "tests/test_levels_parity.py", "tests/test_pipeline.py")
 CORE = {
-    "memopt/passes": (*REWRITING, "tests/rematerialization"),
-    "memopt/swapping": REWRITING,
-    "memopt/accumulation": REWRITING,
-    "memopt/control_dependencies": ("tests/control_dependencies", *REWRITING),
-    "memopt/rematerialization": ("tests/rematerialization", *REWRITING, "tests/test_budget.py"),
-    "memopt/sequencing": ("tests/sequencing", *REWRITING, "tests/rematerialization"),
-    "memopt/buffers": ("tests/buffers", "tests/sequencing", "tests/allocator"),
-    "memopt/simulation": ("tests/simulation", *REWRITING),
-    "memopt/planning/checker.py": ("tests/planning",),
-    "memopt/plugin/policy.py": ("tests/plugin",),
-    "memopt/graph/onednn_fusions.py": (
-        "tests/graph",
-        "tests/sequencing",
-        "tests/rematerialization",
+    "memopt/passes": ("tests/passes/test_*.py",),
+    "memopt/swapping": ("tests/passes/test_swapping*.py",),
+    "memopt/accumulation": ("tests/passes/test_addn*.py", "tests/passes/test_running_sums*.py"),
+    "memopt/control_dependencies": (
+        "tests/control_dependencies/test_*.py",
+        "tests/passes/test_bypass_barriers*.py",
     ),
+    "memopt/rematerialization": (
+        "tests/rematerialization/test_*.py",
+        "tests/passes/test_remat*.py",
+        "tests/passes/test_scope_budgets.py",
+    ),
+    "memopt/sequencing": ("tests/sequencing/test_*.py", "tests/passes/test_ordering*.py"),
+    "memopt/buffers": ("tests/buffers/test_*.py", "tests/sequencing/test_*.py"),
+    "memopt/simulation": ("tests/simulation/test_*.py",),
+    "memopt/planning/checker.py": ("tests/planning/test_*.py",),
+    "memopt/plugin/policy.py": ("tests/plugin/test_*.py",),
+    "memopt/graph/onednn_fusions.py": ("tests/graph/test_*.py",),
 }
 """What is changed, and the tests that are to notice it."""
 
@@ -227,16 +229,10 @@ def outcome_of(there: Point, point: Point, place: Path) -> Outcome:
 
 def tests_for(point: Point, place: Path) -> list[str]:
     """The test files of a place's folder that this checkout has; those named like it first."""
-    folders = next(tests for part, tests in CORE.items() if point.path.startswith(part))
-    found: dict[Path, None] = {}
-    for name in folders:
-        path = place / name
-        found.update(dict.fromkeys([path] if path.suffix else sorted(path.rglob("test_*.py"))))
+    patterns = next(tests for part, tests in CORE.items() if point.path.startswith(part))
+    found = dict.fromkeys(path for each in patterns for path in sorted(place.glob(each)))
     words = {*Path(point.path).with_suffix("").parts} - {"memopt", "algorithm", "__init__"}
-    files = sorted(
-        (path for path in found if path.exists()),
-        key=lambda path: not any(word in path.stem for word in words),
-    )
+    files = sorted(found, key=lambda path: not any(word in path.stem for word in words))
     return [str(path.relative_to(place)) for path in files]
 
 
