@@ -10,6 +10,7 @@ import pytest
 from support.remat_networks import network_of, random_network
 from support.rematerialized import assert_computes_the_same
 from support.small_buffers import Step, small_graph
+from support.step_networks import layers
 
 from memopt.buffers.buffer_graph import simulate
 from memopt.context import Context
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memopt.item import GrapplerItem
-    from memopt.rematerialization.network import Network
     from memopt.rematerialization.rematerialized import Rematerialized
 
 SEEDS = range(8)
@@ -50,17 +50,6 @@ def swapped(done: Rematerialized, first: int, second: int) -> Rematerialized:
     """The same with two nodes in each other's places."""
     other = {first: second, second: first}
     return done._replace(sequence=[other.get(node, node) for node in done.sequence])
-
-
-def layers(count: int, weight: int = 1) -> Network:
-    """Layers and their way back; every result takes 8 bytes, and what a layer makes costs this."""
-    steps = [Step("x0", (), -1), Step("f1", ("x0",), 8)]
-    steps += [Step(f"f{n}", (f"f{n - 1}",), 8) for n in range(2, count + 1)]
-    steps.append(Step(f"g{count}", (f"f{count}",), 8))
-    steps += [Step(f"g{n}", (f"g{n + 1}", f"f{n}"), 8) for n in reversed(range(1, count))]
-    network = network_of(small_graph(steps), fixed=("x0",))
-    network.weights[1:] = [weight] * (len(steps) - 1)  # type: ignore[index]
-    return network
 
 
 def names(done: Rematerialized) -> list[str]:
@@ -198,7 +187,7 @@ def test_layers_are_checkpointed() -> None:
 
 
 def test_results_are_taken_to_the_host_where_that_costs_less() -> None:
-    network = layers(8, weight=100)
+    network = layers(8, weights=[100] * 16)
     forms = {node: [Form("serialize", 0, 10, 5, stays=True)] for node in range(1, 9)}
     done = rematerialize_planned(network, 5 * 8, forms=forms)
     assert done.peak_bytes <= 5 * 8

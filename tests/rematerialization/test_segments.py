@@ -11,28 +11,18 @@ import pytest
 from support.remat_networks import network_of, random_network
 from support.rematerialized import assert_computes_the_same
 from support.small_buffers import Step, chain_graph, small_graph
+from support.step_networks import layers
 
 from memopt.buffers.buffer_graph import simulate
 from memopt.rematerialization.segments.algorithm import rematerialize_segments, sqrt_segments
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     from memopt.rematerialization.network import Network
     from memopt.rematerialization.rematerialized import Rematerialized
 
 SEEDS = range(20)
-
-
-def layers(count: int, *, weights: Sequence[int] = ()) -> Network:
-    """`count` layers and their way back; every result takes 8 bytes, and x0 is there before."""
-    steps = [Step("x0", (), -1), Step("f1", ("x0",), 8)]
-    steps += [Step(f"f{n}", (f"f{n - 1}",), 8) for n in range(2, count + 1)]
-    steps.append(Step(f"g{count}", (f"f{count}",), 8))
-    steps += [Step(f"g{n}", (f"g{n + 1}", f"f{n}"), 8) for n in reversed(range(1, count))]
-    network = network_of(small_graph(steps), fixed=("x0",))
-    network.weights[1 : 1 + len(weights)] = weights  # type: ignore[index]
-    return network
 
 
 def peak_bytes(done: Rematerialized) -> int:

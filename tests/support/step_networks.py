@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -9,28 +10,32 @@ from support.remat_networks import network_of
 from support.small_buffers import Step, small_graph
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memopt.rematerialization.network import Network
 
 _UNIT_BYTES = 4096
 _HELD_BYTES = 300 * _UNIT_BYTES
+_SMALL_BYTES = 8
+"""Too small to matter, as a sum of squares or a counter is."""
 
 
 class _Forward:
     """The way forward as it grows, of operations of different sizes and costs."""
 
     def __init__(self, seed: int) -> None:
-        self.steps = [Step("x0", (), -1)]
-        self.weights = [0]
         self._random = Random(seed)
-        self._sizes: dict[str, int] = {"x0": 0}
+        self._steps: dict[str, Step] = {}
+        self._weights: list[int] = []
+        self._append(Step("x0", (), -1), 0)
 
     def add(self, name: str, *reads: str, waits: tuple[str, ...] = ()) -> str:
         """One more operation; now and then it shows what it reads, or takes its memory over."""
         draw = self._random
         size_bytes = draw.choice((1, 4, 9, 16, 40)) * _UNIT_BYTES
         reuses = reads[:1] if draw.random() < 0.2 else ()
-        if reuses:
-            size_bytes = self._sizes[reads[0]] or size_bytes
+        if reuses and self._steps[reads[0]].size_bytes > 0:
+            size_bytes = self._steps[reads[0]].size_bytes
         is_view = draw.random() < 0.15 and reads != ("x0",)
         step = Step(
             name,
@@ -43,31 +48,45 @@ class _Forward:
         )
         self._append(step, draw.choice((1, 1, 2, 5, 20)))
         if draw.random() < 0.2:
-            # Too small to matter, as a sum of squares or a counter is.
-            self._append(Step(f"{name}_small", (name,), 8), 1)
+            self._append(Step(f"{name}_small", (name,), _SMALL_BYTES), 1)
         return name
 
     def _append(self, step: Step, weight: int) -> None:
-        self.steps.append(step)
-        self.weights.append(weight)
-        self._sizes[step.name] = step.size_bytes
+        self._steps[step.name] = step
+        self._weights.append(weight)
 
     def network(self, waits: bool) -> Network:
         """With the way back: each gradient reads the one behind it and what went forward."""
         draw = self._random
-        forward = self.steps[1:]
+        forward = list(self._steps.values())[1:]
         gradient = forward[-1].name
         for step in reversed(forward):
-            small = step.name.endswith("_small")
             reads = tuple(dict.fromkeys((gradient, step.name, *step.reads)))
             late = (draw.choice(forward).name,) if waits and draw.random() < 0.15 else ()
-            size_bytes = 8 if small else draw.choice((4, 9, 16)) * _UNIT_BYTES
+            is_small = step.size_bytes == _SMALL_BYTES
+            size_bytes = _SMALL_BYTES if is_small else draw.choice((4, 9, 16)) * _UNIT_BYTES
             gradient = f"d_{step.name}"
             self._append(Step(gradient, reads, size_bytes, waits=late), draw.choice((1, 2, 5)))
         fixed = ("x0", *(step.name for step in forward if draw.random() < 0.1))
-        network = network_of(small_graph(self.steps), fixed=fixed, returned_bytes=_HELD_BYTES)
-        network.weights[:] = self.weights  # type: ignore[index]
-        return network
+        graph = small_graph(list(self._steps.values()))
+        network = network_of(graph, fixed=fixed, returned_bytes=_HELD_BYTES)
+        return replace(network, weights=self._weights)
+
+
+def layers(count: int, *, weights: Sequence[int] = ()) -> Network:
+    """`count` layers and their way back; every result takes 8 bytes, and x0 is there before.
+
+    Args:
+        count: How many layers.
+        weights: What the first operations after x0 cost; the others cost 1.
+    """
+    steps = [Step("x0", (), -1), Step("f1", ("x0",), 8)]
+    steps += [Step(f"f{n}", (f"f{n - 1}",), 8) for n in range(2, count + 1)]
+    steps.append(Step(f"g{count}", (f"f{count}",), 8))
+    steps += [Step(f"g{n}", (f"g{n + 1}", f"f{n}"), 8) for n in reversed(range(1, count))]
+    network = network_of(small_graph(steps), fixed=("x0",))
+    others = [1] * (len(steps) - 1 - len(weights))
+    return replace(network, weights=[network.weights[0], *weights, *others])
 
 
 def chain(seed: int, count: int = 24) -> Network:
