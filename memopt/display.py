@@ -217,7 +217,7 @@ class Displayed:
     __slots__ = ()
 
     def _overview(self) -> Overview:
-        raise NotImplementedError
+        raise NotImplementedError  # each result says what its overview is
 
     def __repr__(self) -> str:
         return self._overview().text()
@@ -263,19 +263,10 @@ class DisplayedFields(Displayed):
         return "\n".join((*lines[: LINES - 1], ")"))
 
 
-class DisplayedTuple(tuple[T, ...], Generic[T]):
+class DisplayedTuple(Displayed, tuple[T, ...], Generic[T]):
     """A tuple of results that shows as one table."""
 
     __slots__ = ()
-
-    def _overview(self) -> Overview:
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        return self._overview().text()
-
-    def _repr_html_(self) -> str:
-        return self._overview().html()
 
 
 def _default(field: Field[Any]) -> Any:
