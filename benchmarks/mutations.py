@@ -37,7 +37,7 @@ from mutation_points import Point, points_of
 ROOT = Path(__file__).resolve().parents[1]
 CORE = {
     "memopt/passes": ("tests/passes/test_*.py",),
-    "memopt/swapping": ("tests/passes/test_swapping*.py",),
+    "memopt/swapping": ("tests/swapping/test_*.py", "tests/passes/test_swapping*.py"),
     "memopt/accumulation": ("tests/passes/test_addn*.py", "tests/passes/test_running_sums*.py"),
     "memopt/control_dependencies": (
         "tests/control_dependencies/test_*.py",

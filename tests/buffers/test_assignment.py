@@ -182,6 +182,8 @@ def test_a_sum_of_many_takes_over_any_of_them() -> None:
     [
         ("Sum", (10, 1), (10,), []),
         ("Sum", (10, 4), (10,), [40]),
+        ("Mean", (10, 1), (10,), []),
+        ("Max", (10, 1), (10,), []),
         ("Tile", (10,), (10,), []),
         ("Tile", (10,), (20,), [80]),
         ("Pad", (10,), (10,), [8]),  # scratch memory only
