@@ -122,16 +122,16 @@ def priorities_along(graph: SmallGraph, sequence: list[int]) -> bool:
 
 def test_the_list_sequence_runs_a_node_of_several_scalars_first() -> None:
     """Even where one result of the other node is no larger than theirs together."""
-    graph = small_graph([Step("large", (), 16), Step("scalars", (), LARGEST_SCALAR_BYTES)])
+    graph = small_graph([Step("large", (), 12), Step("scalars", (), LARGEST_SCALAR_BYTES)])
     buffers = replace(
         graph.buffers,
         made=[[0], [1, 2]],
-        size_bytes=[16, LARGEST_SCALAR_BYTES, LARGEST_SCALAR_BYTES],
+        size_bytes=[12, LARGEST_SCALAR_BYTES, LARGEST_SCALAR_BYTES],
         lasting=[False] * 3,
         reusable=[[], [], []],
     )
     assert list_sequence(buffers, graph.precedence) == [1, 0]
-    two_large = replace(buffers, size_bytes=[16, LARGEST_SCALAR_BYTES, LARGEST_SCALAR_BYTES + 8])
+    two_large = replace(buffers, size_bytes=[12, LARGEST_SCALAR_BYTES, LARGEST_SCALAR_BYTES + 8])
     assert list_sequence(two_large, graph.precedence) == [0, 1]
 
 
