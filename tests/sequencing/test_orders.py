@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -49,6 +48,7 @@ def names_of(text: str, sequencer: str, fetched: tuple[str, ...] = ()) -> list[s
 @st.composite
 def random_graphs(draw: st.DrawFn) -> SmallGraph:
     """Up to 20 operations, each reading and waiting for earlier ones."""
+    more_sizes = st.lists(st.sampled_from([4, 100]), max_size=2).map(tuple)
     steps: list[Step] = []
     for number in range(draw(st.integers(1, 20))):
         names = [step.name for step in steps]
@@ -67,6 +67,7 @@ def random_graphs(draw: st.DrawFn) -> SmallGraph:
                 aliases=bool(reads) and not size_bytes,
                 waits=tuple(draw(earlier)),
                 lasting=draw(st.booleans()) if size_bytes > 0 else False,
+                more_bytes=draw(more_sizes) if size_bytes > 0 else (),
             )
         )
     return small_graph(steps)
@@ -121,18 +122,13 @@ def priorities_along(graph: SmallGraph, sequence: list[int]) -> bool:
 
 
 def test_the_list_sequence_runs_a_node_of_several_scalars_first() -> None:
-    """Even where one result of the other node is no larger than theirs together."""
-    graph = small_graph([Step("large", (), 12), Step("scalars", (), LARGEST_SCALAR_BYTES)])
-    buffers = replace(
-        graph.buffers,
-        made=[[0], [1, 2]],
-        size_bytes=[12, LARGEST_SCALAR_BYTES, LARGEST_SCALAR_BYTES],
-        lasting=[False] * 3,
-        reusable=[[], [], []],
-    )
-    assert list_sequence(buffers, graph.precedence) == [1, 0]
-    two_large = replace(buffers, size_bytes=[12, LARGEST_SCALAR_BYTES, LARGEST_SCALAR_BYTES + 8])
-    assert list_sequence(two_large, graph.precedence) == [0, 1]
+    """Though they are larger together than what another node makes."""
+    scalar = LARGEST_SCALAR_BYTES
+    large = Step("large", (), scalar + 4)
+    scalars = small_graph([large, Step("scalars", (), scalar, more_bytes=(scalar,))])
+    assert list_sequence(scalars.buffers, scalars.precedence) == [1, 0]
+    larger = small_graph([large, Step("larger", (), scalar, more_bytes=(scalar + 8,))])
+    assert list_sequence(larger.buffers, larger.precedence) == [0, 1]
 
 
 @pytest.mark.parametrize("model", MODELS)

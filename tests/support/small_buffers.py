@@ -25,6 +25,7 @@ class Step(NamedTuple):
         scratch_bytes: What it has only while it runs.
         lasting: Whether its result is kept.
         reuses: The operations whose memory its result takes over if nobody else reads them.
+        more_bytes: The sizes of further results, which its readers read as well.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Step(NamedTuple):
     scratch_bytes: int = 0
     lasting: bool = False
     reuses: tuple[str, ...] = ()
+    more_bytes: tuple[int, ...] = ()
 
 
 class SmallGraph(NamedTuple):
@@ -74,6 +76,12 @@ def small_graph(steps: Sequence[Step]) -> SmallGraph:
             size_bytes.append(0 if given else step.size_bytes)
             lasting.append(given or step.lasting)
             reusable.append([b for name in step.reuses for b in holds[place[name]]])
+        for more_bytes in step.more_bytes:
+            holds[-1].append(len(size_bytes))
+            made[-1].append(len(size_bytes))
+            size_bytes.append(more_bytes)
+            lasting.append(step.lasting)
+            reusable.append([])
     for number, step in enumerate(steps):
         if step.aliases and step.lasting:
             for buffer in holds[number]:
