@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,12 @@ def interrupt_later() -> None:
 
 def _interrupt() -> None:
     time.sleep(_AFTER_S)
-    _thread.interrupt_main()
+    main = threading.main_thread().ident
+    if main is not None and callable(signal.getsignal(signal.SIGINT)):
+        # A real signal, since `interrupt_main` does not wake a thread that sleeps.
+        signal.pthread_kill(main, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
 
 
 def guard(callback: Callable[..., None]) -> None:

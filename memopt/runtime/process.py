@@ -15,7 +15,7 @@ from memopt.errors import ExecutionError, InvalidGraphError, OptionsError, OutOf
 from memopt.runtime.replay import Measurement
 from memopt.runtime.settings import SETTINGS_FILE, Settings
 from memopt.runtime.values import load_values
-from memopt.runtime.watch import Watch
+from memopt.runtime.watch import Watch, dump_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -73,7 +73,8 @@ class StepProcess:
         self._settings = settings
         self._log = (directory / _LOG_FILE).open("w+", encoding="utf-8", errors="replace")
         self._ready = False
-        self._process = start_worker(module, str(directory), settings.environment(), self._log)
+        environment = settings.environment() | dump_environment(directory)
+        self._process = start_worker(module, str(directory), environment, self._log)
 
     def run(self, steps: int) -> tuple[Path, ...]:
         """Run steps and keep the outputs of each.
@@ -151,7 +152,7 @@ class StepProcess:
     def _receive(self) -> Any:
         assert self._process.stdout is not None
         log = self._directory / _LOG_FILE
-        with Watch(self._process, log, self._settings.timeout_ns) as watch:
+        with Watch(self._process, log, self._settings.timeout_ns, self._directory) as watch:
             line = self._process.stdout.readline()
         if not line:
             raise self._death(watch)

@@ -32,8 +32,7 @@ class Settings:
             last bits (oneDNN, Grappler), so that runs can be compared bit for bit; "as-is" runs as
             TensorFlow does by default and with the environment of this process.
         memory_limit_bytes: The most that TensorFlow's allocator may use, rounded down to whole
-            MiB; `None` for no limit. An allocation that fails is tried again for 10 seconds; a
-            step in which one failed is ended.
+            MiB; `None` for no limit. A step in which an allocation failed is ended.
         inter_op_threads: Operations that may run at once; `None` for what the mode says.
         grappler: Whether Grappler's optimizers run; `None` for what the mode says.
         timeout_ns: How long one request to the process may take.

@@ -44,8 +44,8 @@ EXPECTED = {
         "serialize": [True, ["MemoryError:"], 1],
         "config_of_functions": [True, ["SystemExit: 3"], 1],
     },
-    "interrupted": [True, True, "KeyboardInterrupt:"],
-    "interrupted_in_between": [True, True, 1],
+    "interrupted": [True, True, 1, "KeyboardInterrupt:"],
+    "interrupted_in_between": [[True, True], True],
     "too_late": [True, "MemoptError: the deadline of 100 ms has passed"],
     "a_report_that_cannot_be_written": [["rewritten"], ""],
     "from_config": [

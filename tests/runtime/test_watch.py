@@ -7,8 +7,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tensorflow.core.protobuf import bfc_memory_map_pb2
 
-from memopt.runtime.watch import Watch
+from memopt.runtime.watch import DUMP_VARIABLE, Watch, dump_environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +28,7 @@ def _process(program: str) -> subprocess.Popen[str]:
 def _answer(program: str, log: Path, timeout_ns: int = _LONG_NS) -> tuple[str, Watch]:
     process = _process(program)
     assert process.stdout is not None
-    with process, Watch(process, log, timeout_ns) as watch:
+    with process, Watch(process, log, timeout_ns, log.parent) as watch:
         return process.stdout.readline(), watch
 
 
@@ -58,6 +59,45 @@ def test_a_process_that_tells_of_the_failure_itself_is_heard(log: Path) -> None:
     )
     line, watch = _answer(program, log)
     assert (line, watch.failed_allocation) == ("failed\n", "")
+
+
+MIB = 1 << 20
+
+
+def _write_dump(log: Path, number: int) -> str:
+    """A program that writes what TensorFlow's allocator writes when an allocation fails."""
+    dump = bfc_memory_map_pb2.MemoryDump()
+    dump.chunk.add(size=3 * MIB, in_use=True)
+    dump.chunk.add(size=2 * MIB)
+    dump.chunk.add(size=1 * MIB)
+    dump.stats.bytes_in_use = 3 * MIB
+    path = dump_environment(log.parent)[DUMP_VARIABLE]
+    file = f"{path}_bfc_cpu_allocator_for_gpu.{number}"
+    return f"open({file!r}, 'wb').write({dump.SerializeToString()!r})"
+
+
+def test_what_waits_for_memory_that_nothing_will_free_is_not_waited_for(log: Path) -> None:
+    program = f"import time; {_write_dump(log, 1)}; time.sleep(600); print('ready')"
+    line, watch = _answer(program, log)
+    assert (line, watch.timed_out) == ("", False)
+    assert watch.failed_allocation == (
+        "OOM when allocating: of the allocator's 6.0 MiB, 3.0 MiB are in use, and its largest "
+        "free piece of 2.0 MiB is too small"
+    )
+
+
+@pytest.mark.parametrize("first", ["working", "sleeping"])
+def test_what_got_its_memory_later_goes_on(log: Path, first: str) -> None:
+    """While another thread runs it may free some; what failed in an earlier request got some."""
+    write = _write_dump(log, 1)
+    if first == "sleeping":
+        exec(write)
+        program = "import time; time.sleep(1.5); print('ready')"
+    else:
+        work = "end = time.time() + 1.5\nwhile time.time() < end: pass\nprint('ready')"
+        program = f"import time; {write}\n{work}"
+    line, watch = _answer(program, log)
+    assert (line, watch.failed_allocation) == ("ready\n", "")
 
 
 def test_time_is_up(log: Path) -> None:
