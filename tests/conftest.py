@@ -27,8 +27,8 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 _START_WORKER = process.start_worker
 
-LARGEST = ("resnet50", "densenet121", "mobilenetv2", "gpt")
-"""Some minutes of every ten, for little that vgg16, unet and bert do not show."""
+LARGEST = ("resnet50", "densenet121", "mobilenetv2", "vgg16", "gpt")
+"""Some minutes of every ten, for little that unet and bert do not show."""
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -203,7 +203,10 @@ def test_a_refusal_tells_which_pass_was_undone(
         memopt.optimize(small_item, budget="50%")
 
 
-@pytest.mark.parametrize("algorithm", ["best", "planner", "segments", "standard"])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["best", pytest.param("planner", marks=pytest.mark.slow), "segments", "standard"],
+)
 def test_a_plan_has_room_in_the_allocator(algorithm: str) -> None:
     """Within less than what the plan without that option would need, but for its luck."""
     step = MODELS["mlp"](batch=64, width=64, layers=8)

@@ -413,6 +413,7 @@ def test_in_a_pipe_the_installed_command_says_only_what_it_did(
     assert path.read_bytes() == serialized(optimize(str(graph_file)).graph_def)
 
 
+@pytest.mark.slow
 def test_the_installed_command_ends_with_one_line_for_a_bad_file(
     tmp_path: Path, bad_files: dict[str, BadInput]
 ) -> None:

@@ -160,6 +160,7 @@ def test_a_models_file_is_analyzed_before_and_after_a_rewrite(
     assert json.loads(analyzed.output)["devices"][0]["peak_bytes"] == peak_after_bytes
 
 
+@pytest.mark.slow
 def test_the_installed_command_prints_plain_text_into_a_pipe(held_file: Path) -> None:
     ended = run_installed("analyze", held_file, "--device", GPU, "--fetch", "there:0")
     assert (ended.status, ended.errors) == (0, "")

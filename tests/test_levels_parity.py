@@ -74,7 +74,13 @@ def with_sorted_triggers(graph_def: GraphDef) -> GraphDef:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", [*MODELS, *SESSION_MODELS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name == "bert" else name
+        for name in (*MODELS, *SESSION_MODELS)
+    ],
+)
 def test_models(level: Level, name: str, tiny_item: Callable[[str], GrapplerItem]) -> None:
     """At a size at which sums are under pressure but nothing is to be swapped."""
     item = on_a_gpu(tiny_item(name))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import zygote
+from support.child import child_environment
 from support.native import CPU, RELAX_ATTRIBUTE, memory_only_config, optimize_native
 
 from memopt.cluster import Device
@@ -202,9 +200,7 @@ def test_xla_flags_mean_what_they_mean_to_native(flags: str, expected: list[bool
         "from test_options import native_runs\n"
         "print([native_runs('DEFAULT_MEM_OPT', level) for level in (-1, 0, 1, 2)])"
     )
-    tests = str(Path(__file__).parent)
-    environment = {**os.environ, "TF_XLA_FLAGS": flags, "PYTHONPATH": tests}
-    done = zygote.run_source(code, (), environment, 600)
+    done = zygote.run_source(code, (), child_environment(TF_XLA_FLAGS=flags), 600)
     done.check_returncode()
     assert done.stdout.splitlines()[-1] == str(expected)
 

@@ -62,8 +62,6 @@ class Watch:
         self._process = process
         self._log = log
         self._directory = directory
-        # An earlier allocation that failed got its memory later, or there would be no new request.
-        self._earlier = set(directory.glob(_DUMPS))
         self._idle_periods = 0
         self._deadline_s = time.monotonic() + timeout_ns / 1e9
         self._answered = threading.Event()
@@ -81,6 +79,9 @@ class Watch:
     ) -> None:
         self._answered.set()
         self._thread.join()
+        # An allocation that failed, and then the process answered, got its memory later.
+        for dump in self._directory.glob(_DUMPS):
+            dump.unlink()
 
     def _watch(self) -> None:
         """Look at the clock, at what was logged since and at what the allocator wrote."""
@@ -101,7 +102,7 @@ class Watch:
 
     def _waits_in_vain(self) -> str:
         """What an allocation waits for that nothing will free any more; "" if none does."""
-        dumps = sorted(set(self._directory.glob(_DUMPS)) - self._earlier)
+        dumps = sorted(self._directory.glob(_DUMPS))
         self._idle_periods = self._idle_periods + 1 if dumps and self._is_idle() else 0
         if self._idle_periods < _IDLE_PERIODS:
             return ""

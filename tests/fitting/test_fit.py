@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from memopt.fitting.result import Fit
 
 MEMORY = "8MiB"
+SIZES = 256
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def step_file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def found(step_file: str) -> Fit:
-    return memopt.fit(step_file, MEMORY, max_overhead="40%", run=False, multiple_of=64)
+    return memopt.fit(step_file, MEMORY, max_overhead="40%", run=False, multiple_of=SIZES)
 
 
 def test_more_fits_than_unchanged_and_nothing_is_over_what_is_allowed(found: Fit) -> None:
@@ -67,12 +68,13 @@ def test_the_best_plans_are_made_only_where_quick_ones_do_not_fit(found: Fit) ->
 
 @pytest.mark.slow
 def test_less_time_allows_less(step_file: str, found: Fit) -> None:
-    none = memopt.fit(step_file, MEMORY, max_overhead=0, run=False, multiple_of=64)
+    none = memopt.fit(step_file, MEMORY, max_overhead=0, run=False, multiple_of=SIZES)
     assert none.overhead == 0
-    assert none.size % 64 == 0
+    assert none.size % SIZES == 0
     assert none.free_size <= none.size < found.size
 
 
+@pytest.mark.slow
 def test_a_function_is_fitted_and_proved_by_a_real_step() -> None:
     """At the size that is found the unchanged step does not run."""
     step = MODELS["mlp"](batch=None, width=128, layers=8)

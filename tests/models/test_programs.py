@@ -42,15 +42,13 @@ def test_a_model_is_a_program(name: str) -> None:
 
 def test_a_program_is_rewritten_and_trains_the_same() -> None:
     arguments = [str(FOLDER / "mlp.py"), *sizes_of("mlp"), "--layers=12", TWO_STEPS]
-    plain, rewritten = (
-        subprocess.run(
-            [sys.executable, *command, *arguments],
-            env=child_environment(MEMOPT_FLAGS="--budget=60%"),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        for command in ([], ["-m", "memopt", "run"])
+    plain = run_source(AS_SCRIPT, arguments, child_environment(), timeout=300)
+    rewritten = subprocess.run(
+        [sys.executable, "-m", "memopt", "run", *arguments],
+        env=child_environment(MEMOPT_FLAGS="--budget=60%"),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert _LOSS.findall(plain.stdout) == _LOSS.findall(rewritten.stdout) != []
     assert "1 graphs rewritten" in rewritten.stderr

@@ -155,7 +155,7 @@ def test_only_zeros_lose_their_sign_where_the_variable_begins_as_zeros() -> None
 
 
 def test_grapplers_form_adds_in_the_order_of_arrival() -> None:
-    """The first input comes last, because it takes long: other bits than those of AddN."""
+    """The first input comes late, because it takes long: other bits than those of AddN."""
     random = np.random.default_rng(0)
     x = random.standard_normal((400, 400)).astype(np.float32)
     with tf.Graph().as_default() as graph:
@@ -172,8 +172,9 @@ def test_grapplers_form_adds_in_the_order_of_arrival() -> None:
     (((after,)),) = run_sums(native.graph_def, ["sum:0"], {"x": x})
     (((kept,)),) = run_sums(sums.graph_def, ["sum:0"], {"x": x})
     arrivals = {
-        ((terms[a] + terms[b]) + terms[c] + terms[0]).tobytes()
-        for a, b, c in itertools.permutations((1, 2, 3))
+        (((terms[a] + terms[b]) + terms[c]) + terms[d]).tobytes()
+        for a, b, c, d in itertools.permutations(range(4))
+        if a != 0
     }
     assert after.tobytes() != before.tobytes()
     assert after.tobytes() in arrivals
@@ -292,7 +293,9 @@ def test_running_sums_keep_the_bits_of_whole_graphs(reuse: float) -> None:
     assert edits > 50
 
 
-@pytest.mark.parametrize("pass_", [VARIABLE, ORDERED], ids=str)
+@pytest.mark.parametrize(
+    "pass_", [VARIABLE, pytest.param(ORDERED, marks=pytest.mark.slow)], ids=str
+)
 def test_accumulators_in_variables_run_and_keep_integers(pass_: AddnScheduling) -> None:
     integers = edits = 0
     for seed in RANDOM_SEEDS:

@@ -98,6 +98,7 @@ def test_device_strings_are_split(name: str, task: str, device: str) -> None:
     assert split_device(name) == (task, device)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last_device", ["/device:GPU:1", "/device:CPU:0"])
 @pytest.mark.parametrize("backward", [False, True])
 def test_a_long_chain_of_assignments(last_device: str, backward: bool) -> None:

@@ -29,6 +29,7 @@ def test_a_keras_fit_keeps_to_a_budget_with_the_same_results() -> None:
     assert peak_bytes <= budget_bytes
 
 
+@pytest.mark.slow
 def test_a_keras_fit_that_runs_out_of_memory_runs_to_its_end_within_a_budget() -> None:
     limit = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "48"}
     assert run_child("limit", "", **limit)["is_out_of_memory"]
@@ -56,5 +57,5 @@ def test_threads_do_not_disturb_each_other() -> None:
 @pytest.mark.slow
 def test_threads_do_not_disturb_each_other_for_minutes() -> None:
     kinds = ("function", "nested", "while_loop", "recurrent", "not_inlined", "session")
-    found = run_child("stress", "240", *kinds)
+    found = run_child("stress", "120", *kinds)
     assert found["wrong"] == found["failed"] == []

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memopt.item import GrapplerItem
+    from memopt.rematerialization.network import Network
     from memopt.rematerialization.rematerialized import Rematerialized
 
 SEEDS = range(8)
@@ -86,7 +87,9 @@ def test_a_limit_below_what_is_held_leaves_nothing_to_neglect() -> None:
     assert judge(graph, graph.order.tolist()).peak_bytes == network.peak_bytes
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.slow) if seed > 3 else seed for seed in SEEDS]
+)
 def test_the_best_plan_is_none_worse_than_any(seed: int) -> None:
     network = random_network(Random(seed), 60)
     for share in (0.9, 0.6):
@@ -277,30 +280,36 @@ def test_a_decision_is_explained_by_what_would_be_without_it() -> None:
     )
 
 
-@pytest.mark.parametrize("room_bytes", [None, 1 << 14])
-def test_what_onednn_may_fuse_is_planned_side_by_side(
-    tiny_item: Callable[[str], GrapplerItem], room_bytes: int | None
-) -> None:
-    """The gradient of a bias reads what the gradient of its filter reads, right after it.
-
-    However little room there is, in which its few bytes count.
-    """
-    item = tiny_item("resnet50")
+@pytest.fixture(scope="module", params=["unet", "resnet50"])
+def convolutions(
+    request: pytest.FixtureRequest, tiny_item: Callable[[str], GrapplerItem]
+) -> Network:
+    item = tiny_item(request.param)
     graph = from_graph_def(item.graph_def)
     fetched = frozenset(name.partition(":")[0] for name in item.fetch)
     fed = frozenset(name.partition(":")[0] for name in item.feed)
     context = Context(Properties.of(item), fed=fed, fetched=fetched)
     order = Ordering().order(graph, context)
     assert order is not None
-    network = eligible_network(graph, order.buffer_graph, order.sequence, context)
-    reduction = Reduction.of(network, {}, room_bytes)
-    nodes = network.buffer_graph.nodes
+    return eligible_network(graph, order.buffer_graph, order.sequence, context)
+
+
+@pytest.mark.parametrize("room_bytes", [None, 1 << 14])
+def test_what_onednn_may_fuse_is_planned_side_by_side(
+    convolutions: Network, room_bytes: int | None
+) -> None:
+    """The gradient of a bias reads what the gradient of its filter reads, right after it.
+
+    However little room there is, in which its few bytes count.
+    """
+    reduction = Reduction.of(convolutions, {}, room_bytes)
+    nodes = convolutions.buffer_graph.nodes
     pairs = {
         first: second
         for first, second in find_fused_pairs(nodes).items()
-        if nodes[second].op == "BiasAddGrad" and first in order.sequence
+        if nodes[second].op == "BiasAddGrad" and first in convolutions.sequence
     }
-    assert len(pairs) > 50
+    assert len(pairs) > 10
     assert all(reduction.operation[second] < 0 for second in pairs.values())
     if room_bytes is not None:
         operations = [reduction.cost_graph.operations[reduction.operation[node]] for node in pairs]

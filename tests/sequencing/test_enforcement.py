@@ -360,7 +360,7 @@ def test_nodes_that_do_not_run_are_left_out() -> None:
     assert edges_of(text, "a b") == ["a>b"]
 
 
-@pytest.mark.parametrize("smallest_bytes", [0, 65])
+@pytest.mark.parametrize("smallest_bytes", [pytest.param(0, marks=pytest.mark.slow), 65])
 def test_long_graphs_are_enforced(smallest_bytes: int) -> None:
     """100,000 nodes in 100 chains, whose sequence takes one node from each in turn."""
     width, length = 100, 1000

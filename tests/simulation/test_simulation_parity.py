@@ -105,7 +105,13 @@ def test_models_on_three_devices_at_random(
     compare(item, devices)
 
 
-@pytest.mark.parametrize("first", range(0, RANDOM_GRAPHS, GRAPHS_A_TEST))
+@pytest.mark.parametrize(
+    "first",
+    [
+        first if first < RANDOM_GRAPHS // 2 else pytest.param(first, marks=pytest.mark.slow)
+        for first in range(0, RANDOM_GRAPHS, GRAPHS_A_TEST)
+    ],
+)
 def test_random_graphs(first: int) -> None:
     for seed in range(first, first + GRAPHS_A_TEST):
         compare(*random_simulated_graph(seed))

@@ -27,7 +27,8 @@ def child_environment(**more: str) -> dict[str, str]:
     paths = [str(ROOT), str(ROOT / "tests"), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     environment |= {
-        "TF_CPP_MIN_LOG_LEVEL": "3",
+        # As steps in processes of their own have it, so that one zygote serves both.
+        "TF_CPP_MIN_LOG_LEVEL": "1",
         "ABSL_MIN_LOG_LEVEL": "3",
         "TF_ENABLE_ONEDNN_OPTS": "0",
         "CUDA_VISIBLE_DEVICES": "-1",

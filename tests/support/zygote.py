@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 READ_AT_IMPORT = (
     "ABSL_MIN_LOG_LEVEL",
-    "CUDA_VISIBLE_DEVICES",
-    "PYTHONPATH",
     "TF_CPP_MIN_LOG_LEVEL",
     "TF_CPP_VMODULE",
     "TF_ENABLE_ONEDNN_OPTS",
-    "TF_USE_LEGACY_KERAS",
 )
-"""What decides which zygote a process comes from; it gets all else when it is forked."""
+"""What decides which zygote a process comes from; it gets all else when it is forked.
+
+Which Keras is tf.keras is decided then as well, but what is forked uses the new one or none.
+"""
 
 _SIZE = struct.Struct("!I")
 _STATUS = struct.Struct("!i")
@@ -49,7 +49,7 @@ class _Zygote:
     channel: socket.socket
 
 
-_ZYGOTES: dict[tuple[str | None, ...], _Zygote] = {}
+_ZYGOTES: dict[tuple[tuple[str, str], ...], _Zygote] = {}
 
 
 class ForkedProcess:
@@ -171,15 +171,17 @@ def run_started(
 
 
 def _zygote_for(environment: Mapping[str, str]) -> _Zygote:
-    key = tuple(environment.get(name) for name in READ_AT_IMPORT)
+    read = {name: environment[name] for name in READ_AT_IMPORT if name in environment}
+    key = tuple(read.items())
     if key not in _ZYGOTES:
         ours, theirs = socket.socketpair()
         source = f"from support.zygote import serve; serve({theirs.fileno()})"
         tests = Path(__file__).resolve().parents[1]
-        paths = os.pathsep.join(filter(None, (str(tests), environment.get("PYTHONPATH"))))
+        others = {name: os.environ[name] for name in os.environ.keys() - set(READ_AT_IMPORT)}
+        paths = (str(tests), str(tests.parent), os.environ.get("PYTHONPATH"))
         process = subprocess.Popen(
             [sys.executable, "-c", source],
-            env={**environment, "PYTHONPATH": paths},
+            env={**others, **read, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -246,6 +248,8 @@ def _become(request: dict[str, Any], standard: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
+    paths = request["environment"].get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = dict.fromkeys([*filter(None, paths), *sys.path])
     kind, what, *arguments = request["arguments"]
     # The files were those of the zygote, which had none.
     sys.stdin, sys.stdout, sys.stderr = (
