@@ -52,7 +52,7 @@ CORE = {
     "memopt/buffers": ("tests/buffers/test_*.py", "tests/sequencing/test_*.py"),
     "memopt/simulation": ("tests/simulation/test_*.py",),
     "memopt/planning/checker.py": ("tests/planning/test_*.py",),
-    "memopt/plugin/policy.py": ("tests/plugin/test_*.py",),
+    "memopt/plugin/policy.py": ("tests/test_signatures.py", "tests/plugin/test_*.py"),
     "memopt/graph/onednn_fusions.py": ("tests/graph/test_*.py",),
 }
 """What is changed, and the tests that are to notice it."""

@@ -220,6 +220,26 @@ def there_and_back(turns: int) -> Callable[[Any], Any]:
     return step
 
 
+def handed_over(turns: int) -> Callable[[Any], Any]:
+    """A loop that gives the elements of one list to another, each at its place."""
+    import tensorflow as tf
+
+    def rows() -> Any:
+        return tf.TensorArray(tf.float32, size=turns, element_shape=(100_000,))
+
+    def step(x: Any) -> Any:
+        _, there = tf.while_loop(
+            lambda n, _: n < turns, lambda n, r: (n + 1, r.write(n, tf.exp(x))), (0, rows())
+        )
+        _, here = tf.while_loop(
+            lambda n, _: n < turns, lambda n, r: (n + 1, r.write(n, there.read(n))), (0, rows())
+        )
+        # The first list is gone by then, unlike what it gave away.
+        return tf.reduce_sum(tf.sin(here.read(0)) + here.read(turns - 1))
+
+    return step
+
+
 def loop_in_loop(turns: int) -> Callable[[Any], Any]:
     import tensorflow as tf
 
@@ -236,7 +256,9 @@ def loop_in_loop(turns: int) -> Callable[[Any], Any]:
 
 
 @pytest.mark.parametrize("turns", [8, 13, 20])
-@pytest.mark.parametrize("make_step", [collect, with_gradient, there_and_back, loop_in_loop])
+@pytest.mark.parametrize(
+    "make_step", [collect, with_gradient, there_and_back, handed_over, loop_in_loop]
+)
 def test_turns_that_are_skipped_count_like_those_that_are_followed(
     make_step: Callable[[int], Callable[[Any], Any]], turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,13 @@ NETWORKS: dict[str, Callable[[], Network]] = {
     "nested": cache(lambda: step_networks.nested(4)),
     "branches": cache(lambda: step_networks.branches(5)),
 }
+RARE: dict[str, Callable[[], Network]] = {
+    "chain of 40": cache(lambda: step_networks.chain(10, 40)),
+    "another chain": cache(lambda: step_networks.chain(8)),
+    "other branches": cache(lambda: step_networks.branches(6)),
+    "more branches": cache(lambda: step_networks.branches(8)),
+}
+"""For decisions that the others do not come to."""
 PERCENTS = (85, 60, 40, 0)
 """Of what a step needs beyond what is held, how much is allowed."""
 
@@ -98,6 +105,14 @@ CASES += [
     for name, enough in ((STANDARD, 0.0), (PLANNER, 0.0), (PLANNER, 0.33))
     for percent in PERCENTS[:-1]
 ]
+CASES += [
+    Case("chain of 40", SEGMENTS, 30),
+    Case("chain of 40", SEGMENTS, 20),
+    Case("another chain", PLANNER, 40, in_allocator=True, enough_overhead=0.33),
+    Case("other branches", PATH, 75, in_allocator=True),
+    Case("other branches", SEGMENTS, 75, in_allocator=True),
+    Case("more branches", PLANNER, 50),
+]
 
 
 def outcome(plan: Plan) -> str:
@@ -123,7 +138,7 @@ def written() -> Iterator[dict[str, str]]:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_outcome_is_what_is_written_down(case: Case, written: dict[str, str]) -> None:
-    network = NETWORKS[case.network]()
+    network = (NETWORKS | RARE)[case.network]()
     found = outcome(make_plan(case.algorithm, network, case.limits(network)))
     if IS_RENEWED:
         written[str(case)] = found

@@ -227,6 +227,14 @@ def test_updates_run_where_they_hold_least() -> None:
     assert names.index("step2") > names.index("gradients/dy1")
 
 
+def test_what_reads_a_gradient_and_its_weight_does_not_hold_it_back() -> None:
+    """As weight decay does: it reads no result that the layers keep for the way back."""
+    decayed = "gradients/decayed2 = Mul(gradients/dw2, r2) {T=float}\nnew2 = Add(kept2, "
+    text = STEP.replace("new2 = Add(kept2, gradients/dw2", f"{decayed}gradients/decayed2")
+    names = names_of(text, LATE_UPDATES, FETCHED)
+    assert names.index("gradients/dw2") == names.index("gradients/dy2") + 1
+
+
 def test_program_order_stays_without_a_backward_part() -> None:
     text = """
     x = Placeholder() {dtype=float}
