@@ -48,6 +48,7 @@ class GraphRecord(Displayed):
         level: The level that was asked for; "" if the graph was not looked at.
         nodes: Nodes before.
         nodes_after: Nodes after.
+        held_bytes: What TensorFlow's allocator has in use before the step, as predicted.
         peak_before_bytes: The step's memory in TensorFlow's allocator as predicted, everything
             included; 0 at a level that does not look at it.
         peak_after_bytes: The same after.
@@ -64,6 +65,7 @@ class GraphRecord(Displayed):
     level: str = ""
     nodes: int = 0
     nodes_after: int = 0
+    held_bytes: int = 0
     peak_before_bytes: int = 0
     peak_after_bytes: int = 0
     budget_bytes: int = 0

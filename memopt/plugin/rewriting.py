@@ -164,6 +164,7 @@ class _Call:
         if runtime is not None:
             record = replace(
                 record,
+                held_bytes=runtime.before.held_bytes,
                 peak_before_bytes=runtime.before.peak_bytes,
                 peak_after_bytes=runtime.after.peak_bytes,
                 budget_bytes=work.budget_bytes,

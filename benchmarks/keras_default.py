@@ -1,0 +1,234 @@
+"""Measures Keras `train_on_batch` under TensorFlow's default settings, with memopt and without.
+
+Each model is trained in fresh processes that take turns, one without memopt and one for each set of
+options of `memopt.enable`: the peak of TensorFlow's allocator in a step on top of what is held
+before it, beside what was predicted; the ratio of step times; what the first step takes longer; and
+whether losses and weights are the same bit for bit. Prints a table, and writes JSON if asked:
+
+    python benchmarks/keras_default.py [--json FILE] [--models NAME ...] [--options JSON ...]
+        [--rounds N] [--exact]
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keras_models import MODELS
+from machine import describe_machine
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+OPTIONS: tuple[dict[str, Any], ...] = ({}, {"budget": "50%"}, {"budget": "30%"})
+MEASURED_STEPS = 3
+STEPS_A_ROUND = 3
+_MEBIBYTE = 1 << 20
+_RESULT = "RESULT "
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--json", help="where to write the figures")
+    parser.add_argument("--models", nargs="*", default=list(MODELS))
+    parser.add_argument("--options", nargs="*", type=json.loads, default=list(OPTIONS))
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--exact", action="store_true", help="one operation at a time, no oneDNN")
+    parser.add_argument("--train", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.train:
+        train(arguments.train[0], json.loads(arguments.train[1]), is_exact=arguments.exact)
+        return
+    rows = []
+    for model in arguments.models:
+        rows += compare(model, arguments.options, arguments.rounds, is_exact=arguments.exact)
+        show(rows[-len(arguments.options) :])
+        if arguments.json:
+            result = {"machine": describe_machine(), "exact": arguments.exact, "rows": rows}
+            Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
+    show(rows)
+
+
+def compare(
+    model: str, options: list[dict[str, Any]], rounds: int, *, is_exact: bool
+) -> list[dict[str, Any]]:
+    """One model without memopt and with each set of options, in processes that take turns."""
+    with ExitStack() as stack:
+        off, *others = (
+            stack.enter_context(training(model, given, is_exact=is_exact))
+            for given in (None, *options)
+        )
+        measured = [ask("measure") for ask in (off, *others)]
+        times_s = [[ask("time") for ask in (off, *others)] for _ in range(rounds)]
+        states = [ask("state") for ask in (off, *others)]
+    without, *rest = measured
+    return [
+        {
+            "model": model,
+            "options": given,
+            "off": without,
+            "with": found,
+            "time_ratio": statistics.median(row[number] / row[0] for row in times_s),
+            "equal": states[number] == states[0],
+        }
+        for number, (given, found) in enumerate(zip(options, rest, strict=True), 1)
+    ]
+
+
+@contextmanager
+def training(
+    model: str, options: dict[str, Any] | None, *, is_exact: bool
+) -> Iterator[Callable[[str], Any]]:
+    """A training in a process of its own, as a function that asks it."""
+    environment = os.environ | {
+        "TF_CPU_ALLOCATOR_USE_BFC": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "ABSL_MIN_LOG_LEVEL": "3",
+    }
+    environment.pop("MEMOPT_FLAGS", None)
+    if is_exact:
+        environment["TF_ENABLE_ONEDNN_OPTS"] = "0"
+    command = [sys.executable, __file__, "--train", model, json.dumps(options)]
+    process = subprocess.Popen(  # noqa: S603 - this interpreter, this file
+        [*command, *(["--exact"] if is_exact else [])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    stdin, stdout = process.stdin, process.stdout
+
+    def ask(command: str) -> Any:
+        print(command, file=stdin, flush=True)
+        for line in stdout:
+            if line.startswith(_RESULT):
+                return json.loads(line.removeprefix(_RESULT))
+        message = f"the training of {model} with {options} died"
+        raise RuntimeError(message)
+
+    try:
+        ask("ready")
+        yield ask
+    finally:
+        stdin.close()
+        process.wait()
+
+
+def train(name: str, options: dict[str, Any] | None, *, is_exact: bool) -> None:
+    """Train, and answer what is asked on standard input."""
+    import keras
+    import tensorflow as tf
+
+    import memopt
+    from memopt.runtime.replay import replay
+    from memopt.runtime.trace import TraceRecorder, step_marker
+
+    if is_exact:
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+    if options is not None:
+        memopt.enable(**options)
+    keras.utils.set_random_seed(1)
+    recorder = TraceRecorder(Path(tempfile.mkdtemp()))
+    recorder.start()
+    training = MODELS[name]()
+    losses: list[float] = []
+
+    def step() -> float:
+        started = time.perf_counter()
+        losses.append(float(training.model.train_on_batch(training.features, training.labels)))
+        return time.perf_counter() - started
+
+    first_step_s = step()
+    for number in range(MEASURED_STEPS):
+        with step_marker(number):
+            step()
+    trace = recorder.stop()
+    steps = [replay(trace.events, marked) for marked in trace.steps]
+    records = [
+        {
+            "nodes": record.nodes,
+            "seconds": record.milliseconds / 1000,
+            "outcome": record.outcome,
+            "held_bytes": record.held_bytes,
+            "peak_before_bytes": record.peak_before_bytes,
+            "peak_after_bytes": record.peak_after_bytes,
+            "budget_bytes": record.budget_bytes,
+            "reason": record.reason,
+        }
+        for record in (memopt.last_reports() if options is not None else ())
+        if record.outcome != "passed over"
+    ]
+    for line in sys.stdin:
+        answer: Any = None
+        if line.strip() == "measure":
+            answer = {
+                "peak_bytes": max(each.step_peak_bytes for each in steps),
+                "least_peak_bytes": min(each.step_peak_bytes for each in steps),
+                "held_bytes": steps[-1].held_bytes,
+                "first_step_s": first_step_s,
+                "records": records,
+            }
+        elif line.strip() == "time":
+            answer = min(step() for _ in range(STEPS_A_ROUND))
+        elif line.strip() == "state":
+            weights = b"".join(array.tobytes() for array in training.model.get_weights())
+            answer = [losses, hashlib.sha256(weights).hexdigest()]
+        print(_RESULT + json.dumps(answer), flush=True)
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Peaks on top of what is held, in MiB; times as ratios and seconds."""
+    table = Table(title=describe_machine(), title_justify="left")
+    columns = ("model", "options", "off", "predicted", "with", "predicted", "budget", "time")
+    for column in (*columns, "first step", "rewriting", "equal"):
+        table.add_column(column, justify="right" if column in columns[2:] else "left")
+    for row in rows:
+        table.add_row(*_cells(row))
+    Console(width=140).print(table)
+
+
+def _cells(row: dict[str, Any]) -> Iterator[str]:
+    off, found = row["off"], row["with"]
+    main = max(found["records"], key=lambda record: record["nodes"], default=None)
+    yield row["model"]
+    yield ", ".join(f"{name}={value}" for name, value in row["options"].items()) or "enable()"
+    yield _range_text(off)
+    yield _own_text(main, "peak_before_bytes")
+    yield _range_text(found)
+    yield _own_text(main, "peak_after_bytes")
+    yield _own_text(main, "budget_bytes")
+    yield f"x{row['time_ratio']:.2f}"
+    yield f"{found['first_step_s'] - off['first_step_s']:+.1f} s"
+    yield f"{sum(record['seconds'] for record in found['records']):.1f} s"
+    yield "yes" if row["equal"] else "NO"
+
+
+def _range_text(measured: dict[str, Any]) -> str:
+    least, most = (f"{measured[key] / _MEBIBYTE:.1f}" for key in ("least_peak_bytes", "peak_bytes"))
+    return least if least == most else f"{least} to {most}"
+
+
+def _own_text(record: dict[str, Any] | None, key: str) -> str:
+    """What was predicted, on top of what is held."""
+    if record is None or not record[key]:
+        return ""
+    return f"{(record[key] - record['held_bytes']) / _MEBIBYTE:.1f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""Keras models beyond `models/`, with data for them, in sizes for a small machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import keras
+
+
+@dataclass(frozen=True)
+class KerasTraining:
+    """A compiled model and one batch for it.
+
+    Attributes:
+        model: The model, compiled without XLA.
+        features: One batch of what it reads.
+        labels: One batch of what it is to answer.
+    """
+
+    model: keras.Model
+    features: Any
+    labels: Any
+
+
+def _numbers(*shape: int) -> Any:
+    import numpy as np
+
+    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+
+def _classes(most: int, *shape: int) -> Any:
+    import numpy as np
+
+    return np.random.default_rng(1).integers(most, size=shape).astype(np.int32)
+
+
+def _classifier(
+    model: keras.Model, features: Any, labels: Any, optimizer: Any = None
+) -> KerasTraining:
+    import keras
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    optimizer = optimizer or keras.optimizers.SGD(0.01, momentum=0.9)
+    model.compile(optimizer, loss, jit_compile=False)
+    return KerasTraining(model, features, labels)
+
+
+def _application(name: str, batch: int, size: int) -> KerasTraining:
+    import keras
+
+    shape = (size, size, 3)
+    model = getattr(keras.applications, name)(
+        weights=None, input_shape=shape, classes=10, classifier_activation=None
+    )
+    return _classifier(model, _numbers(batch, *shape), _classes(10, batch))
+
+
+def resnet50() -> KerasTraining:
+    """ResNet50 on small pictures."""
+    return _application("ResNet50", 8, 64)
+
+
+def inceptionv3() -> KerasTraining:
+    """Branches side by side."""
+    return _application("InceptionV3", 8, 96)
+
+
+def mobilenetv2() -> KerasTraining:
+    """Convolutions by channel, and few channels between them."""
+    return _application("MobileNetV2", 8, 64)
+
+
+def densenet121() -> KerasTraining:
+    """Concatenations of all that was before."""
+    return _application("DenseNet121", 8, 64)
+
+
+def efficientnetb0() -> KerasTraining:
+    """Squeeze and excitation."""
+    return _application("EfficientNetB0", 8, 64)
+
+
+def convnexttiny() -> KerasTraining:
+    """Convolutions of 7 x 7 in as many groups as channels."""
+    return _application("ConvNeXtTiny", 4, 64)
+
+
+def _attention_block(features: Any, heads: int, width: int, *, causal: bool = False) -> Any:
+    from keras import layers
+
+    normal = layers.LayerNormalization()(features)
+    attended = layers.MultiHeadAttention(heads, width // heads)(
+        normal, normal, use_causal_mask=causal
+    )
+    features = features + layers.Dropout(0.1)(attended)
+    hidden = layers.Dense(4 * width, activation="gelu")(layers.LayerNormalization()(features))
+    return features + layers.Dense(width)(hidden)
+
+
+def vit() -> KerasTraining:
+    """A small vision transformer: patches of 8 x 8, six blocks."""
+    import keras
+    from keras import layers
+
+    batch, size, patch, width = 16, 64, 8, 128
+    pictures = keras.Input((size, size, 3))
+    tokens = layers.Conv2D(width, patch, patch)(pictures)
+    features = layers.Reshape(((size // patch) ** 2, width))(tokens)
+    for _ in range(6):
+        features = _attention_block(features, 4, width)
+    pooled = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(features))
+    model = keras.Model(pictures, layers.Dense(10)(pooled))
+    optimizer = keras.optimizers.AdamW(1e-3)
+    return _classifier(model, _numbers(batch, size, size, 3), _classes(10, batch), optimizer)
+
+
+def _language_model(*, causal: bool) -> KerasTraining:
+    import keras
+    from keras import layers
+
+    batch, tokens, width, vocabulary = 16, 64, 128, 1000
+    token_ids = keras.Input((tokens,), dtype="int32")
+    features = layers.Embedding(vocabulary, width)(token_ids)
+    for _ in range(4):
+        features = _attention_block(features, 4, width, causal=causal)
+    model = keras.Model(token_ids, layers.Dense(vocabulary)(features))
+    data = _classes(vocabulary, batch, tokens)
+    return _classifier(model, data, data, keras.optimizers.Adam(1e-3))
+
+
+def bert() -> KerasTraining:
+    """A small encoder that names every token."""
+    return _language_model(causal=False)
+
+
+def gpt() -> KerasTraining:
+    """A small decoder."""
+    return _language_model(causal=True)
+
+
+def unet() -> KerasTraining:
+    """Down and up again, with what was before beside it."""
+    import keras
+    from keras import layers
+
+    def two(features: Any, width: int) -> Any:
+        for _ in range(2):
+            features = layers.Conv2D(width, 3, padding="same", use_bias=False)(features)
+            features = layers.ReLU()(layers.BatchNormalization()(features))
+        return features
+
+    batch, size = 4, 96
+    pictures = keras.Input((size, size, 3))
+    features, kept = pictures, []
+    for depth in range(3):
+        features = two(features, 16 << depth)
+        kept.append(features)
+        features = layers.MaxPooling2D()(features)
+    features = two(features, 128)
+    for depth in reversed(range(3)):
+        features = layers.Conv2DTranspose(16 << depth, 2, 2)(features)
+        features = two(layers.Concatenate()([features, kept[depth]]), 16 << depth)
+    model = keras.Model(pictures, layers.Conv2D(4, 1)(features))
+    return _classifier(model, _numbers(batch, size, size, 3), _classes(4, batch, size, size))
+
+
+def mlp() -> KerasTraining:
+    """A deep stack of dense layers."""
+    import keras
+
+    dense = [keras.layers.Dense(256, activation="relu") for _ in range(24)]
+    model = keras.Sequential([keras.Input((256,)), *dense, keras.layers.Dense(10)])
+    return _classifier(model, _numbers(1024, 256), _classes(10, 1024))
+
+
+def lstm() -> KerasTraining:
+    """Two recurrent layers: loops."""
+    import keras
+    from keras import layers
+
+    batch, tokens, width, vocabulary = 32, 32, 128, 500
+    token_ids = keras.Input((tokens,), dtype="int32")
+    features = layers.Embedding(vocabulary, width)(token_ids)
+    for _ in range(2):
+        features = layers.LSTM(width, return_sequences=True)(features)
+    model = keras.Model(token_ids, layers.Dense(vocabulary)(features))
+    data = _classes(vocabulary, batch, tokens)
+    return _classifier(model, data, data)
+
+
+def graph_network() -> KerasTraining:
+    """Messages along the edges of a graph, summed by segment."""
+    import keras
+    from keras import layers
+
+    nodes, edges, width = 2000, 12000, 64
+    ends = _classes(nodes, 2, edges)
+
+    class Messages(layers.Layer):  # type: ignore[misc] # Keras has no types
+        """What the neighbours of each node say, summed."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = layers.Dense(width, activation="relu")
+
+        def call(self, features: Any) -> Any:
+            """Gather along edges, transform, sum."""
+            sent = self.dense(keras.ops.take(features, ends[0], axis=0))
+            return features + keras.ops.segment_sum(sent, ends[1], num_segments=nodes)
+
+    inputs = keras.Input(batch_shape=(nodes, 16))
+    features = layers.Dense(width)(inputs)
+    for _ in range(5):
+        features = Messages()(features)
+    model = keras.Model(inputs, layers.Dense(7)(features))
+    return _classifier(model, _numbers(nodes, 16), _classes(7, nodes), keras.optimizers.Adam(1e-3))
+
+
+def autoencoder() -> KerasTraining:
+    """Convolutions with strides, and transposed ones."""
+    import keras
+    from keras import layers
+
+    batch, size = 16, 64
+    pictures = keras.Input((size, size, 3))
+    features = pictures
+    for width in (32, 64, 128):
+        features = layers.Conv2D(width, 3, 2, padding="same", activation="relu")(features)
+    for width in (64, 32, 16):
+        features = layers.Conv2DTranspose(width, 3, 2, padding="same", activation="relu")(features)
+    model = keras.Model(pictures, layers.Conv2D(3, 3, padding="same")(features))
+    model.compile(keras.optimizers.Adam(1e-3), "mse", jit_compile=False)
+    data = _numbers(batch, size, size, 3)
+    return KerasTraining(model, data, data)
+
+
+MODELS: dict[str, Callable[[], KerasTraining]] = {
+    function.__name__: function
+    for function in (
+        resnet50,
+        inceptionv3,
+        mobilenetv2,
+        densenet121,
+        efficientnetb0,
+        convnexttiny,
+        vit,
+        bert,
+        gpt,
+        unet,
+        autoencoder,
+        mlp,
+        lstm,
+        graph_network,
+    )
+}
+"""Builders by name."""
