@@ -54,11 +54,12 @@ def _usable_cores() -> int:
 
 @dataclass(frozen=True)
 class Runtime:
-    """What the scratch memory of kernels depends on besides the tensors.
+    """What the memory of a step depends on besides its tensors.
 
     Attributes:
         intra_op_threads: Threads that share the work of one kernel; TensorFlow takes as many as
             there are cores if it is not told.
+        inter_op_threads: Operations that may run at once where an order leaves them free to.
         onednn: Whether oneDNN's kernels run in place of TensorFlow's; their scratch memory is not
             known and counts nothing.
         folds_constants: Whether what depends on constants alone is computed before the first step,
@@ -66,6 +67,7 @@ class Runtime:
     """
 
     intra_op_threads: int = field(default_factory=_usable_cores)
+    inter_op_threads: int = 1
     onednn: bool = False
     folds_constants: bool = True
 

@@ -221,6 +221,7 @@ class Graph:
         self._derived: dict[Callable[[Graph], Any], tuple[int, Any]] = {}
         self._slots: list[Node | None] = []
         self._by_name: dict[str, Node] = {}
+        self._order: tuple[int, tuple[Node, ...]] = (-1, ())
 
     def __iter__(self) -> Iterator[Node]:
         slots = self._slots
@@ -254,6 +255,19 @@ class Graph:
         if version < self._first_version:
             return None
         return tuple(dict.fromkeys(self._touched[version - self._first_version :]))
+
+    @property
+    def order(self) -> tuple[Node, ...]:
+        """The order that edges hold the nodes that run to; empty if none is known.
+
+        It is known to whoever looks before the graph changes again.
+        """
+        version, nodes = self._order
+        return nodes if version == self.version else ()
+
+    def set_order(self, nodes: tuple[Node, ...]) -> None:
+        """Say in which order the graph as it is now is held."""
+        self._order = (self.version, nodes)
 
     @property
     def index_limit(self) -> int:

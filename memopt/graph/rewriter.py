@@ -205,6 +205,10 @@ class Rewriter:
         elif len(self._steps) > start.steps:
             self._edits.append(edit.record())
 
+    def hold_to(self, order: Iterable[Node]) -> None:
+        """Record in which order edges now hold the nodes that run."""
+        self.graph.set_order(tuple(order))
+
     def decline(self, node: Node, reason: str) -> None:
         """Record that a candidate was considered and left alone."""
         self._declined.append(Declined(node.name, reason))

@@ -10,14 +10,15 @@ from memopt.buffers.buffer_graph import simulate
 from memopt.errors import OptionsError
 from memopt.graph.rewriter import Touches
 from memopt.passes.base import Pass
-from memopt.sequencing.enforcement import enforce
 from memopt.sequencing.orders import BEST, SEQUENCERS
-from memopt.sequencing.step import Step
+from memopt.sequencing.precedence import Precedence
+from memopt.sequencing.step import Step, roots_of
+from memopt.sequencing.windowed_enforcement import enforce_within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline
+    from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.context import Context
     from memopt.graph.graph import Graph
     from memopt.graph.rewriter import Rewriter
@@ -69,13 +70,13 @@ class Ordering(Pass):
         order = self.order(graph, context)
         if order is None or (self.only_lower and self._is_in_vain(order, rewriter, context)):
             return
-        chains = enforce(
-            order.buffer_graph,
-            order.sequence,
+        hold_to(
+            rewriter,
+            order,
+            context,
+            partial(self._reason, order),
             smallest_bytes=self.smallest_bytes,
-            fed=context.fed,
         )
-        add_edges(rewriter, order.buffer_graph, chains, partial(self._reason, order))
 
     def order(self, graph: Graph, context: Context) -> MemoryTimeline | None:
         """The sequence that would be enforced, as it is simulated; `None` for an empty graph."""
@@ -106,17 +107,40 @@ class Ordering(Pass):
         )
 
 
-def add_edges(
+def hold_to(
     rewriter: Rewriter,
-    buffer_graph: BufferGraph,
-    chains: Iterable[Chain],
+    order: MemoryTimeline,
+    context: Context,
     reason: Callable[[Chain], str],
+    *,
+    limit_bytes: int = 0,
+    smallest_bytes: int = 0,
 ) -> None:
-    """Add the control edges of chains, with one edit for each."""
-    nodes = buffer_graph.nodes
+    """Add the control edges that hold a graph to an order, with one edit for each chain.
+
+    Args:
+        rewriter: The graph's.
+        order: The order, one operation at a time.
+        context: What is known of the graph.
+        reason: What to say of a chain.
+        limit_bytes: What operations that run side by side may have in use, if that is more than
+            the peak of the order.
+        smallest_bytes: Nodes that touch nothing as large as this are left free.
+    """
+    graph, nodes = rewriter.graph, order.buffer_graph.nodes
+    runtime = context.runtime
+    chains = enforce_within(
+        order,
+        Precedence.of(graph, order.buffer_graph, roots_of(graph, context.fetched, context.kept)),
+        limit_bytes=limit_bytes,
+        threads=1 if runtime is None else runtime.inter_op_threads,
+        smallest_bytes=smallest_bytes,
+        fed=context.fed,
+    )
     for chain in chains:
         if not chain.edges:
             continue
         with rewriter.edit(reason(chain)):
             for before, after in chain.edges:
                 rewriter.add_control_input(nodes[after], nodes[before])
+    rewriter.hold_to(nodes[number] for number in order.sequence)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from memopt.errors import OptionsError
 from memopt.graph.rewriter import Touches
 from memopt.passes.base import Pass
-from memopt.passes.ordering import Ordering, add_edges
+from memopt.passes.ordering import Ordering, hold_to
 from memopt.rematerialization.algorithms import (
     ALGORITHMS,
     BEST,
@@ -32,7 +32,6 @@ from memopt.rematerialization.rewriting.memory_limit import (
 from memopt.rematerialization.rewriting.scope_budgets import parse_scopes
 from memopt.rematerialization.storage.compression import NO_TILE, Compressor, Tile
 from memopt.rematerialization.storage.offloading import Offloader
-from memopt.sequencing.enforcement import enforce
 from memopt.sequencing.orders import SEQUENCERS
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ class Rematerialization(Pass):
         edits_before = len(rewriter.edits)
         final = limiter.keep_all(network, limits, parse_scopes(self.scopes))
         is_changed = len(rewriter.edits) > edits_before
-        _enforce(rewriter, final, context)
+        _enforce(rewriter, final, context, limits.limit_bytes)
         if final.peak_bytes > limits.limit_bytes:
             node = final.buffer_graph.nodes[final.sequence[final.peak_position]]
             rewriter.decline(node, _warning(network, final, limits))
@@ -225,15 +224,14 @@ def _decline_hints(
             rewriter.decline(node, f"a hint asks to take it to the host, but {why}")
 
 
-def _enforce(rewriter: Rewriter, final: MemoryTimeline, context: Context) -> None:
+def _enforce(rewriter: Rewriter, final: MemoryTimeline, context: Context, limit_bytes: int) -> None:
     def reason(chain: Chain) -> str:
         return (
             f"{len(chain.nodes)} operations run in the order that was planned, in which at most "
             f"{printed_bytes(final.peak_bytes)} are in use"
         )
 
-    chains = enforce(final.buffer_graph, final.sequence, fed=context.fed)
-    add_edges(rewriter, final.buffer_graph, chains, reason)
+    hold_to(rewriter, final, context, reason, limit_bytes=limit_bytes)
 
 
 def _warning(network: Network, final: MemoryTimeline, limits: Limits) -> str:

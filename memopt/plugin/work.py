@@ -98,9 +98,23 @@ class Work:
 
     def _optimize(self) -> OptimizationResult:
         policy = self.policy
-        optimizer = replace(policy.optimizer(policy.budget), runtime=Runtime(onednn=runs_onednn()))
+        optimizer = replace(policy.optimizer(policy.budget), runtime=runtime_here())
         cluster = VirtualCluster.of(None) if optimizer.pipeline().repeated else None
         return optimizer.optimize(cluster, self.item, self.properties)
+
+
+def runtime_here() -> Runtime:
+    """What this process runs steps with."""
+    import tensorflow as tf
+
+    threads = tf.config.threading
+    usual = Runtime()
+    return replace(
+        usual,
+        intra_op_threads=threads.get_intra_op_parallelism_threads() or usual.intra_op_threads,
+        inter_op_threads=threads.get_inter_op_parallelism_threads() or usual.intra_op_threads,
+        onednn=runs_onednn(),
+    )
 
 
 def runs_onednn() -> bool:

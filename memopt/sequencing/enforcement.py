@@ -8,7 +8,7 @@ from memopt.graph import op_types
 from memopt.sequencing.frames import CONTROL_FLOW, find_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from memopt.buffers.buffer_graph import BufferGraph
     from memopt.graph.graph import Node
@@ -76,25 +76,40 @@ def enforce(
     Returns:
         The chains in which there is something to order, each with the edges to add.
     """
+    chains = find_chains(buffer_graph, sequence, smallest_bytes=smallest_bytes, fed=fed)
     search = _PathSearch(buffer_graph, sequence)
+    pairs = find_pairs(buffer_graph)
+    links = {
+        node: link
+        for link in (_Links(chain, search) for chain in chains)
+        for node in link.chain.nodes
+    }
+    for node in sequence:
+        if node in links:
+            links[node].append(node, pairs)
+    return chains
+
+
+def find_chains(
+    buffer_graph: BufferGraph,
+    sequence: Sequence[int],
+    *,
+    smallest_bytes: int = 0,
+    fed: Collection[str] = (),
+) -> list[Chain]:
+    """The chains in which there is something to order, without edges; see `enforce`."""
     frames = find_frames(buffer_graph.nodes, sequence)
     matters = _find_nodes_that_matter(buffer_graph, sequence, smallest_bytes, fed)
-    pairs = _find_pairs(buffer_graph)
-    links: dict[tuple[str, int], _Links] = {}
+    chains: dict[tuple[str, int], Chain] = {}
     for node in sequence:
-        if not matters[node]:
-            continue
-        device = buffer_graph.nodes[node].device
-        link = links.setdefault((device, frames[node]), _Links(Chain(device, [], []), search))
-        if link.chain.nodes and pairs.get(link.chain.nodes[-1]) == node:
-            link.join(node)
-        else:
-            link.append(node)
-    return [link.chain for link in links.values() if len(link.chain.nodes) > 1]
+        if matters[node]:
+            device = buffer_graph.nodes[node].device
+            chains.setdefault((device, frames[node]), Chain(device, [], [])).nodes.append(node)
+    return [chain for chain in chains.values() if len(chain.nodes) > 1]
 
 
 class _Links:
-    """A chain that grows, and whom its last nodes wait for."""
+    """A chain whose nodes are linked one after the other, and whom its last nodes wait for."""
 
     def __init__(self, chain: Chain, search: _PathSearch) -> None:
         self.chain = chain
@@ -102,19 +117,19 @@ class _Links:
         self._before: list[int] = []
         self._last: list[int] = []
 
-    def append(self, node: int) -> None:
-        """Let a node wait for the last one, or for both of a pair."""
+    def append(self, node: int, pairs: Mapping[int, int]) -> None:
+        """Let a node wait for the last one, or for the same as that, with which it makes a pair."""
+        if self._last and pairs.get(self._last[-1]) == node:
+            self._join(node)
+            return
         self._before, self._last = self._last, [node]
-        self.chain.nodes.append(node)
         for before in self._before:
             if not self._search.leads(before, node):
                 self._add(before, node)
 
-    def join(self, second: int) -> None:
-        """Let a node wait for the same as the last one, with which it makes a pair."""
+    def _join(self, second: int) -> None:
         (first,) = self._last
         self._last.append(second)
-        self.chain.nodes.append(second)
         for before in self._before:
             is_needed = not self._search.leads(before, second)
             if is_needed or ControlEdge(before, first) in self.chain.edges[-len(self._before) :]:
@@ -128,7 +143,7 @@ class _Links:
             self._search.add(edge)
 
 
-def _find_pairs(graph: BufferGraph) -> dict[int, int]:
+def find_pairs(graph: BufferGraph) -> dict[int, int]:
     """The pairs that oneDNN makes one node of as the graph stands, first to second."""
     nodes = graph.nodes
     return {
@@ -149,7 +164,7 @@ def _find_nodes_that_matter(
         touched = [*graph.made[place], *graph.read[place]]
         if not graph.made[place]:
             touched = [buffer for buffer in touched if buffer not in handed_on[place]]
-        needs_scratch = 0 < smallest_bytes <= graph.scratch_bytes[place]
+        needs_scratch = graph.scratch_bytes[place] >= max(1, smallest_bytes)
         if needs_scratch or any(is_large[buffer] for buffer in touched):
             matters[place] = _can_end(graph.nodes[place], fed)
     return matters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memopt.buffers.assignment import buffer_graph_of
@@ -10,6 +10,7 @@ from memopt.buffers.buffer_graph import simulate
 from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT, RESULT
 from memopt.graph.traversal import Numbering
+from memopt.sequencing.enforcement import find_chains
 from memopt.sequencing.free_running import free_running_sequence
 from memopt.sequencing.fusions import delay_pairs, keep_adjacent
 from memopt.sequencing.orders import lowest, make_sequence
@@ -77,9 +78,7 @@ class Step:
         Raises:
             InvalidGraphError: TensorFlow refuses the graph.
         """
-        roots = frozenset(fetched)
-        if any(node.op in (ARGUMENT, RESULT) for node in graph):
-            roots |= frozenset(kept)
+        roots = roots_of(graph, fetched, kept)
         buffer_graph = buffer_graph_of(
             graph,
             properties,
@@ -111,6 +110,29 @@ class Step:
         late = keep_adjacent(self.precedence, delayed, pairs)[0]
         return lowest(self.buffer_graph, [early, late])
 
+    def run(self, threads: int = 1) -> MemoryTimeline:
+        """The memory of the step as TensorFlow will run it.
+
+        Where several operations may run at once, and edges hold the graph to an order, it is what
+        can be in use at most while each operation is the first that has not ended.
+
+        Args:
+            threads: How many operations can run at once.
+        """
+        numbering = Numbering.of(self.graph)
+        order = [numbering.place(node) for node in self.graph.order]
+        if threads <= 1 or not order:
+            return self.run_freely()
+        # Late, because of numpy: what needs no windows starts sooner.
+        from memopt.sequencing.windows import highest_usage
+
+        timeline = simulate(self.buffer_graph, order)
+        chains = find_chains(self.buffer_graph, order)
+        highest = highest_usage(timeline, chains[0].nodes, threads) if len(chains) == 1 else None
+        if highest is None:
+            return self.run_freely()
+        return _raised(timeline, chains[0].nodes, highest)
+
     def run_freely(self) -> MemoryTimeline:
         """The memory of the step as TensorFlow would run it, with one thread for operations.
 
@@ -121,6 +143,29 @@ class Step:
         running = [place for place, it_runs in enumerate(runs) if it_runs]
         by_edges = Precedence(self.buffer_graph.producers, running)
         return simulate(self.buffer_graph, free_running_sequence(self.buffer_graph, by_edges))
+
+
+def _raised(
+    timeline: MemoryTimeline, chain: Sequence[int], usage_bytes: Sequence[int]
+) -> MemoryTimeline:
+    """A timeline with what may be in use while operations run side by side."""
+    position = {node: number for number, node in enumerate(timeline.sequence)}
+    raised = list(timeline.usage_bytes)
+    for node, usage in zip(chain, usage_bytes, strict=True):
+        raised[position[node]] = usage
+    peak_bytes = max(raised)
+    return replace(
+        timeline,
+        usage_bytes=raised,
+        peak_bytes=peak_bytes,
+        peak_position=raised.index(peak_bytes),
+    )
+
+
+def roots_of(graph: Graph, fetched: Collection[str], kept: Collection[str]) -> frozenset[str]:
+    """Names of the nodes because of which others run; in a function's body those kept as well."""
+    is_body = any(node.op in (ARGUMENT, RESULT) for node in graph)
+    return frozenset(fetched) | (frozenset(kept) if is_body else frozenset())
 
 
 def _fetched_tensors(

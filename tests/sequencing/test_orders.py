@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
+from support.random_steps import random_graphs
 from support.small_buffers import Step, chain_graph, small_graph
 from support.steps import tiny_step
 
@@ -43,34 +43,6 @@ def names_of(text: str, sequencer: str, fetched: tuple[str, ...] = ()) -> list[s
     precedence = Precedence.of(graph, buffers, fetched)
     sequence = make_sequence(sequencer, graph, buffers, precedence)
     return [buffers.nodes[node].name for node in sequence]
-
-
-@st.composite
-def random_graphs(draw: st.DrawFn) -> SmallGraph:
-    """Up to 20 operations, each reading and waiting for earlier ones."""
-    more_sizes = st.lists(st.sampled_from([4, 100]), max_size=2).map(tuple)
-    steps: list[Step] = []
-    for number in range(draw(st.integers(1, 20))):
-        names = [step.name for step in steps]
-        earlier = (
-            st.lists(st.sampled_from(names), max_size=3, unique=True) if names else st.just([])
-        )
-        size_bytes = draw(st.sampled_from([-1, 0, 4, 16, 32, 100, 1000]))
-        reads = tuple(draw(earlier))
-        if reads and size_bytes < 0:
-            size_bytes = 0
-        steps.append(
-            Step(
-                f"n{number}",
-                reads,
-                size_bytes,
-                aliases=bool(reads) and not size_bytes,
-                waits=tuple(draw(earlier)),
-                lasting=draw(st.booleans()) if size_bytes > 0 else False,
-                more_bytes=draw(more_sizes) if size_bytes > 0 else (),
-            )
-        )
-    return small_graph(steps)
 
 
 @settings(deadline=None)

@@ -1,0 +1,136 @@
+"""The control edges that let operations run side by side, but within windows of a sequence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memopt.sequencing.ancestry import REACH, Ancestry
+from memopt.sequencing.enforcement import Chain, ControlEdge, enforce, find_chains, find_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from memopt.buffers.buffer_graph import MemoryTimeline
+    from memopt.sequencing.precedence import Precedence
+    from memopt.sequencing.windows import Windows
+
+
+def enforce_within(
+    timeline: MemoryTimeline,
+    precedence: Precedence,
+    *,
+    limit_bytes: int,
+    threads: int,
+    smallest_bytes: int = 0,
+    fed: Collection[str] = (),
+) -> list[Chain]:
+    """The edges that keep a sequence as far as it takes to use no more than a limit.
+
+    What takes over the memory of what it reads waits for the others that read that, as it does in
+    the sequence; operations on the same state keep their order.
+
+    With one thread, and where operations on several devices, in loops or in branches have to be
+    ordered, each operation waits for the one before it: see `enforce`.
+
+    Args:
+        timeline: The sequence, one operation at a time.
+        precedence: What must come before what.
+        limit_bytes: What may be in use; at least the peak of the sequence.
+        threads: How many operations can run at once.
+        smallest_bytes: Nodes that touch nothing as large as this are left free.
+        fed: Names of nodes whose own computation does not run.
+
+    Returns:
+        The chains in which there is something to order, each with the edges to add.
+    """
+    graph, sequence = timeline.buffer_graph, timeline.sequence
+    chains = find_chains(graph, sequence, smallest_bytes=smallest_bytes, fed=fed)
+    if threads <= 1 or len(chains) != 1:
+        return enforce(graph, sequence, smallest_bytes=smallest_bytes, fed=fed)
+    # Late, because of numpy: what needs no windows starts sooner.
+    from memopt.sequencing.windows import find_windows
+
+    (chain,) = chains
+    pairs = find_pairs(graph)
+    more = _find_waits(timeline, precedence, chain.nodes, pairs)
+    limit_bytes = max(limit_bytes, timeline.peak_bytes)
+    windows = find_windows(timeline, chain.nodes, more, pairs, limit_bytes, threads)
+    edges = list(_Edges(timeline, chain.nodes, more, pairs, windows).make())
+    return [Chain(chain.device, chain.nodes, edges)]
+
+
+def _find_waits(
+    timeline: MemoryTimeline,
+    precedence: Precedence,
+    chain: Sequence[int],
+    pairs: Mapping[int, int],
+) -> dict[int, list[int]]:
+    """By node of a chain: others of it that it has to wait for, though no edge says so."""
+    graph = timeline.buffer_graph
+    place = {node: number for number, node in enumerate(chain)}
+    readers: dict[int, list[int]] = {source: [] for source in timeline.reused.values()}
+    for node in chain:
+        for buffer in graph.read[node]:
+            if buffer in readers:
+                readers[buffer].append(node)
+    waits: dict[int, dict[int, None]] = {}
+    for node in chain:
+        found = dict.fromkeys(p for p in precedence.producers[node] if p in place)
+        for buffer in graph.made[node]:
+            found.update(dict.fromkeys(readers.get(timeline.reused.get(buffer, -1), ())))
+        waits[node] = dict.fromkeys(
+            other for other in found if place[other] < place[node] and pairs.get(other) != node
+        )
+    known = [frozenset(producers) for producers in graph.producers]
+    return {
+        node: [other for other in found if other not in known[node]]
+        for node, found in waits.items()
+    }
+
+
+class _Edges:
+    """Makes the edges of a chain, from its first operation to its last."""
+
+    def __init__(
+        self,
+        timeline: MemoryTimeline,
+        chain: Sequence[int],
+        more: Mapping[int, Sequence[int]],
+        pairs: Mapping[int, int],
+        windows: Windows,
+    ) -> None:
+        self._chain = chain
+        self._more = more
+        self._waits = windows.waits
+        self._pairs = pairs
+        self._ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, REACH, {})
+
+    def make(self) -> Iterator[ControlEdge]:
+        """The fewest edges that make every operation wait for what it has to, paths included."""
+        chain = self._chain
+        place = {node: number for number, node in enumerate(chain)}
+        number = 0
+        while number < len(chain):
+            unit = [chain[number]]
+            if number + 1 < len(chain) and self._pairs.get(unit[0]) == chain[number + 1]:
+                unit.append(chain[number + 1])
+            number += len(unit)
+            first = place[unit[0]]
+            needed = {place[other] for node in unit for other in self._more.get(node, ())}
+            waits = min(max(self._waits[place[node]] for node in unit), first - 1)
+            needed.update(range(max(0, first - REACH), waits + 1))
+            # What is nearest first: what that waited for is waited for as well.
+            for before in sorted(needed, reverse=True):
+                if before < first:
+                    yield from self._wait(chain[before], unit, first - before)
+
+    def _wait(self, before: int, unit: Sequence[int], distance: int) -> Iterator[ControlEdge]:
+        """Let an operation, or both of a pair, wait for another, if one of them does not yet."""
+        if distance > REACH:
+            return
+        ancestors = [self._ancestry.of(node) for node in unit]
+        if all(bits >> (distance + offset) & 1 for offset, bits in enumerate(ancestors)):
+            return
+        for node in unit:
+            yield ControlEdge(before, node)
+            self._ancestry.add(before, node)

@@ -1,0 +1,149 @@
+"""Windows: how far ahead of a sequence operations may run side by side, within a limit of memory.
+
+Where every operation waits for the one before it, TensorFlow's threads have nothing to do side by
+side. So here it waits only for those whose memory has to be gone before it starts; and what is in
+use at most is worked out over all executions that this allows.
+
+In each of them there is, at any moment, a first operation of the sequence that has not ended. What
+comes before it has ended; what follows from it has not started; of the others those may have
+started that do not wait for it. So in use is at most what is in use in the sequence before that
+operation, what it makes itself, and what those others make, with the scratch memory of as many as
+there are threads. What they free is not counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from memopt.sequencing.ancestry import MOST_AHEAD, REACH, Ancestry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from memopt.buffers.buffer_graph import MemoryTimeline
+
+    Bytes = npt.NDArray[np.int64]
+
+
+class Windows(NamedTuple):
+    """What the operations of a chain wait for.
+
+    Attributes:
+        waits: By place in the chain: all up to that place must have ended before; -1 for none.
+        usage_bytes: By place: the most that is in use while it is the first that has not ended.
+    """
+
+    waits: list[int]
+    usage_bytes: list[int]
+
+
+def find_windows(
+    timeline: MemoryTimeline,
+    chain: Sequence[int],
+    more: Mapping[int, Iterable[int]],
+    pairs: Mapping[int, int],
+    limit_bytes: int,
+    threads: int,
+) -> Windows:
+    """The widest windows in which no more is in use than a limit, whatever runs side by side.
+
+    Args:
+        timeline: The sequence, one operation at a time.
+        chain: The nodes that hold memory, as numbers, in the order of the sequence.
+        more: By node further nodes that it will wait for.
+        pairs: First to second: oneDNN makes one node of them, so neither waits for the other.
+        limit_bytes: What may be in use. Where the sequence itself needs more, nothing runs ahead.
+        threads: How many operations can run at once.
+    """
+    is_pair = np.array(
+        [pairs.get(node) == after for node, after in zip(chain, [*chain[1:], -1], strict=True)]
+    )
+    usage = _usage_by_distance(timeline, chain, more, threads)
+    ahead = np.zeros(len(chain), np.int64)
+    is_open = np.ones(len(chain), bool)
+    for distance in range(1, MOST_AHEAD + 1):
+        is_open &= usage[distance] <= limit_bytes
+        if distance == 1:
+            # oneDNN makes one operation of them only if neither waits for the other.
+            is_open |= is_pair
+        ahead += is_open
+    places = np.arange(len(chain))
+    last = np.minimum.accumulate((places + ahead)[::-1])[::-1]
+    last = np.maximum(last, places + is_pair)
+    waits = np.searchsorted(last, places, side="left") - 1
+    return Windows(waits.tolist(), usage[last - places, places].tolist())
+
+
+def highest_usage(timeline: MemoryTimeline, chain: Sequence[int], threads: int) -> list[int] | None:
+    """By place in a chain: the most in use while that is the first that has not ended.
+
+    Args:
+        timeline: A sequence, one operation at a time.
+        chain: The nodes that hold memory, as numbers, in the order of the sequence.
+        threads: How many operations can run at once.
+
+    Returns:
+        What the graph's edges allow; `None` if something may run further ahead than is looked.
+    """
+    ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, REACH, {})
+    needed = (1 << (REACH + 1)) - (1 << (MOST_AHEAD + 1))
+    for place, node in enumerate(chain):
+        if needed & ~ancestry.of(node) & ((1 << (place + 1)) - 1):
+            return None
+    usage_bytes: list[int] = _usage_by_distance(timeline, chain, {}, threads)[-1].tolist()
+    return usage_bytes
+
+
+def _usage_by_distance(
+    timeline: MemoryTimeline,
+    chain: Sequence[int],
+    more: Mapping[int, Iterable[int]],
+    threads: int,
+) -> Bytes:
+    """By distance and place: the most in use if what is that near may run ahead."""
+    count = len(chain)
+    before, made, scratch = _memory_of(timeline, chain)
+    ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, MOST_AHEAD, more)
+    bits = np.array([ancestry.of(node) for node in chain], np.uint64)
+    in_use = before + made
+    highest = [scratch] + [np.zeros(count, np.int64)] * (threads - 1)
+    usage = [in_use + scratch]
+    for distance in range(1, MOST_AHEAD + 1):
+        follows = bits[distance:] >> np.uint64(distance) & np.uint64(1)
+        is_free = np.zeros(count, bool)
+        is_free[: max(0, count - distance)] = follows == 0
+        in_use = in_use + np.where(is_free, np.roll(made, -distance), 0)
+        lower = np.where(is_free, np.roll(scratch, -distance), 0)
+        for thread, high in enumerate(highest):
+            highest[thread], lower = np.maximum(high, lower), np.minimum(high, lower)
+        usage.append(in_use + sum(highest))
+    return np.array(usage)
+
+
+def _memory_of(timeline: MemoryTimeline, chain: Sequence[int]) -> tuple[Bytes, Bytes, Bytes]:
+    """By place: what is in use before the operation, what it allocates, and its scratch memory."""
+    graph = timeline.buffer_graph
+    position = {node: number for number, node in enumerate(timeline.sequence)}
+    reused = timeline.reused
+    new = [[buffer for buffer in graph.made[node] if buffer not in reused] for node in chain]
+    made = np.array([sum(graph.size_bytes[b] for b in buffers) for buffers in new], np.int64)
+    scratch = np.array([graph.scratch_bytes[node] for node in chain], np.int64)
+    usage = np.array([timeline.usage_bytes[position[node]] for node in chain], np.int64)
+    return usage - made - scratch, made + _taken_over_late(timeline, chain), scratch
+
+
+def _taken_over_late(timeline: MemoryTimeline, chain: Sequence[int]) -> Bytes:
+    """By place: what takes over memory that the other one of a pair for oneDNN may still read."""
+    graph, reused = timeline.buffer_graph, timeline.reused
+    firsts = {second: first for first, second in graph.fused_pairs.items()}
+    taken = np.zeros(len(chain), np.int64)
+    for place, node in enumerate(chain):
+        read = graph.read[firsts[node]] if node in firsts else ()
+        taken[place] = sum(
+            graph.size_bytes[buffer] for buffer in graph.made[node] if reused.get(buffer) in read
+        )
+    return taken

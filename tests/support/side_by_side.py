@@ -1,0 +1,79 @@
+"""Executions of small graphs in which several operations run at once, as chance has it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from memopt.buffers.buffer_graph import BufferGraph
+
+_STARTS = 0.7
+"""How often something starts before anything ends, where both can be."""
+
+
+class Execution:
+    """One execution, in which each operation starts and ends whenever it may.
+
+    Attributes:
+        peak_bytes: The most that was in use.
+        most_running: How many operations ran at once at most.
+    """
+
+    def __init__(
+        self, graph: BufferGraph, producers: Sequence[Sequence[int]], threads: int, draw: Random
+    ) -> None:
+        self._graph = graph
+        self._producers = producers
+        self._readers = [
+            {node for node, read in enumerate(graph.read) if buffer in read}
+            for buffer in range(len(graph.size_bytes))
+        ]
+        self._ended: set[int] = set()
+        self._running: set[int] = set()
+        self._freed: set[int] = set()
+        self._in_use_bytes = self.peak_bytes = graph.held_bytes
+        self.most_running = 0
+        count = len(graph.nodes)
+        while len(self._ended) < count:
+            ready = [node for node in range(count) if self._may_start(node)]
+            is_full = len(self._running) == threads
+            if ready and not is_full and (not self._running or draw.random() < _STARTS):
+                self._start(draw.choice(ready))
+            else:
+                self._end(draw.choice(sorted(self._running)))
+
+    def _may_start(self, node: int) -> bool:
+        is_new = node not in self._ended and node not in self._running
+        return is_new and self._ended.issuperset(self._producers[node])
+
+    def _start(self, node: int) -> None:
+        graph = self._graph
+        self._running.add(node)
+        self.most_running = max(self.most_running, len(self._running))
+        for buffer in graph.made[node]:
+            source = next((s for s in graph.reusable[buffer] if self._is_only_for(s, node)), None)
+            if source is None:
+                self._in_use_bytes += graph.size_bytes[buffer]
+            else:
+                self._freed.add(source)
+        self._in_use_bytes += graph.scratch_bytes[node]
+        self.peak_bytes = max(self.peak_bytes, self._in_use_bytes)
+
+    def _is_only_for(self, buffer: int, node: int) -> bool:
+        others = self._readers[buffer] - {node}
+        is_there = buffer not in self._freed and not self._graph.lasting[buffer]
+        return is_there and self._ended.issuperset(others)
+
+    def _end(self, node: int) -> None:
+        graph = self._graph
+        self._running.remove(node)
+        self._ended.add(node)
+        self._in_use_bytes -= graph.scratch_bytes[node]
+        for buffer in {*graph.read[node], *graph.made[node]}:
+            is_last = self._ended.issuperset(self._readers[buffer])
+            if is_last and not graph.lasting[buffer] and buffer not in self._freed:
+                self._freed.add(buffer)
+                self._in_use_bytes -= graph.size_bytes[buffer]
