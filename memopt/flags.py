@@ -33,6 +33,8 @@ class Flags:
         dump_memlog: A file for the memory in use at each operation.
         report_dir: Inside TensorFlow: a folder for a report of each graph that is rewritten.
         min_nodes: Inside TensorFlow: graphs with fewer nodes are left alone.
+        only_lower: Inside TensorFlow: whether a graph stays as it is that is predicted to need no
+            less memory rewritten; "true" or "false".
         only: Inside TensorFlow: "training" for graphs that compute gradients, "all" for all.
         deadline_ms: Inside TensorFlow: milliseconds after which a graph is left as it is.
     """
@@ -46,6 +48,7 @@ class Flags:
     dump_memlog: str | None = None
     report_dir: str | None = None
     min_nodes: int | None = None
+    only_lower: bool | None = None
     only: Literal["training", "all"] | None = None
     deadline_ms: int | None = None
 
@@ -82,6 +85,8 @@ class Flags:
 
 
 _NUMBERS = {"small_node_limit": "MiB", "min_nodes": "nodes", "deadline_ms": "milliseconds"}
+_SWITCHES = ("only_lower",)
+_SWITCHED = {"true": True, "false": False}
 _NAMES = (*(field.name for field in fields(Flags)), "memory_limit")
 
 
@@ -96,6 +101,10 @@ def _split(word: str) -> tuple[str, Any]:
         raise OptionsError(f"{VARIABLE}: write --{name}=VALUE, not {word!r}")
     if name in ("budget", "memory_limit"):
         return "budget", Budget.parse(text)
+    if name in _SWITCHES:
+        if text not in _SWITCHED:
+            raise OptionsError(f"{VARIABLE}: write --{name}=true or --{name}=false, not {word!r}")
+        return name, _SWITCHED[text]
     if name not in _NUMBERS:
         return name, text
     if not text.isdecimal():

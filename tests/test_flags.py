@@ -29,6 +29,11 @@ def test_names_are_spelled_with_lines_below_or_between() -> None:
     assert Flags.parse("--memory_limit=6GiB") == Flags(budget=Budget.parse("6GiB"))
 
 
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False)])
+def test_switches(text: str, value: bool) -> None:
+    assert Flags.parse(f"--only_lower={text}") == Flags(only_lower=value)
+
+
 def test_what_is_given_in_the_program_wins() -> None:
     flags = Flags.parse("--algorithm=standard --scheduler=dfs")
     both = flags.overridden_by(Flags(scheduler="list", small_node_limit=0))
@@ -44,6 +49,7 @@ def test_what_is_given_in_the_program_wins() -> None:
         ("--dump_dot=", "write --dump_dot=VALUE"),
         ("--budget=much", "'much' is no budget, such as 6GiB or 60%"),
         ("--small_node_limit=-1", "is no number of MiB"),
+        ("--only_lower=no", "write --only_lower=true or --only_lower=false"),
         ("--dump_dot='x", "No closing quotation"),
     ],
 )

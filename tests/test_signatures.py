@@ -191,6 +191,7 @@ def test_every_option_of_enabled_reaches_the_policy(monkeypatch: pytest.MonkeyPa
         "level": "ordered",
         "budget": "60%",
         "min_nodes": 3,
+        "only_lower": False,
         "only": "all",
         "report_dir": Path("reports"),
         "from_config": True,

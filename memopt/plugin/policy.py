@@ -36,6 +36,7 @@ class Policy(DisplayedFields):
             bytes, "6GiB", or "60%" of what the step itself adds at its peak when it runs unchanged.
             A step that cannot keep it runs at the lowest peak that was found, with a warning.
         min_nodes: Graphs with fewer nodes are left alone.
+        only_lower: Whether a graph stays as it is that is predicted to need no less rewritten.
         only: "training" for graphs that compute gradients, "all" for all.
         report_dir: A folder for one JSON report for each graph that is rewritten.
         from_config: Whether `memory_optimization` and `memory_optimizer_target_node_name_scope` of
@@ -57,6 +58,7 @@ class Policy(DisplayedFields):
     level: str = Level.ORDERED
     budget: Budget | int | str | None = None
     min_nodes: int = 32
+    only_lower: bool = True
     only: Literal["training", "all"] = "training"
     report_dir: str | PathLike[str] | None = None
     from_config: bool = False

@@ -147,30 +147,30 @@ class _Call:
         with deadline(policy.deadline_ms):
             item = item_of(graph_def, names)
             work = Work(item, read_shapes(self._native, graph_def), policy)
-            rewritten = work.finished() if work.report.modified else None
+            is_better = work.report.modified and not work.is_in_vain
+            rewritten = work.finished() if is_better else None
             # In the deadline, since the effects of edits in a report take time to add up.
-            record = self._report(work)
+            record = self._report(work, "rewritten" if is_better else "unchanged")
         RECORDS.add(record)
         return rewritten
 
-    def _report(self, work: Work) -> GraphRecord:
-        outcome: Outcome = "rewritten" if work.report.modified else "unchanged"
-        record = replace(
-            self._record(outcome, work.summary()),
-            level=work.report.level.value,
-            nodes_after=work.report.nodes_after,
-        )
+    def _report(self, work: Work, outcome: Outcome) -> GraphRecord:
+        is_rewritten = outcome == "rewritten"
+        record = replace(self._record(outcome, work.summary()), level=work.report.level.value)
+        if is_rewritten:
+            record = replace(record, nodes_after=work.report.nodes_after)
         runtime = work.report.runtime
         if runtime is not None:
+            after = runtime.after if is_rewritten else runtime.before
             record = replace(
                 record,
                 held_bytes=runtime.before.held_bytes,
                 peak_before_bytes=runtime.before.peak_bytes,
-                peak_after_bytes=runtime.after.peak_bytes,
+                peak_after_bytes=after.peak_bytes,
                 budget_bytes=work.budget_bytes,
             )
         folder = work.policy.report_dir
-        if folder is None or outcome != "rewritten":
+        if folder is None or not is_rewritten:
             return record
         try:
             return replace(record, report_file=write_report(fspath(folder), record, work.report))

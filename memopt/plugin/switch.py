@@ -106,6 +106,7 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
     level: str = Level.ORDERED,
     budget: Budget | int | str | None = None,
     min_nodes: int = 32,
+    only_lower: bool = True,
     only: Literal["training", "all"] = "training",
     report_dir: str | PathLike[str] | None = None,
     from_config: bool = False,
@@ -132,6 +133,7 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
             bytes, "6GiB", or "60%" of what the step itself adds at its peak when it runs unchanged.
             A step that cannot keep it runs at the lowest peak that was found, with a warning.
         min_nodes: Graphs with fewer nodes are left alone.
+        only_lower: Whether a graph stays as it is that is predicted to need no less rewritten.
         only: "training" for graphs that compute gradients, "all" for all.
         report_dir: A folder for one JSON report for each graph that is rewritten.
         from_config: Whether `memory_optimization` and `memory_optimizer_target_node_name_scope` of
@@ -155,6 +157,7 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
         level=level,
         budget=budget,
         min_nodes=min_nodes,
+        only_lower=only_lower,
         only=only,
         report_dir=report_dir,
         from_config=from_config,
@@ -188,6 +191,7 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
     level: str = Level.ORDERED,
     budget: Budget | int | str | None = None,
     min_nodes: int = 32,
+    only_lower: bool = True,
     only: Literal["training", "all"] = "training",
     report_dir: str | PathLike[str] | None = None,
     from_config: bool = False,
@@ -212,6 +216,7 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
             bytes, "6GiB", or "60%" of what the step itself adds at its peak when it runs unchanged.
             A step that cannot keep it runs at the lowest peak that was found, with a warning.
         min_nodes: Graphs with fewer nodes are left alone.
+        only_lower: Whether a graph stays as it is that is predicted to need no less rewritten.
         only: "training" for graphs that compute gradients, "all" for all.
         report_dir: A folder for one JSON report for each graph that is rewritten.
         from_config: Whether `memory_optimization` and `memory_optimizer_target_node_name_scope` of
@@ -235,6 +240,7 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
         level=level,
         budget=budget,
         min_nodes=min_nodes,
+        only_lower=only_lower,
         only=only,
         report_dir=report_dir,
         from_config=from_config,
@@ -272,6 +278,7 @@ def optimize_function(
     level: str = INHERITED,
     budget: Budget | int | str | None = INHERITED,
     min_nodes: int = INHERITED,
+    only_lower: bool = INHERITED,
     only: Literal["training", "all"] = INHERITED,
     report_dir: str | PathLike[str] | None = INHERITED,
     from_config: bool = INHERITED,
@@ -293,6 +300,7 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
     level: str = INHERITED,
     budget: Budget | int | str | None = INHERITED,
     min_nodes: int = INHERITED,
+    only_lower: bool = INHERITED,
     only: Literal["training", "all"] = INHERITED,
     report_dir: str | PathLike[str] | None = INHERITED,
     from_config: bool = INHERITED,
@@ -318,6 +326,7 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
             bytes, "6GiB", or "60%" of what the step itself adds at its peak when it runs unchanged.
             A step that cannot keep it runs at the lowest peak that was found, with a warning.
         min_nodes: Graphs with fewer nodes are left alone.
+        only_lower: Whether a graph stays as it is that is predicted to need no less rewritten.
         only: "training" for graphs that compute gradients, "all" for all.
         report_dir: A folder for one JSON report for each graph that is rewritten.
         from_config: Whether `memory_optimization` and `memory_optimizer_target_node_name_scope` of
@@ -341,6 +350,7 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
         "level": level,
         "budget": budget,
         "min_nodes": min_nodes,
+        "only_lower": only_lower,
         "only": only,
         "report_dir": report_dir,
         "from_config": from_config,

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from memopt.result import OptimizationReport, OptimizationResult
     from memopt.shapes.properties import Properties
 
+_MEBIBYTE = 1 << 20
+
 
 @dataclass(frozen=True)
 class Work:
@@ -69,8 +71,26 @@ class Work:
         """What was asked for; 0 if nothing was."""
         return 0 if self.report.runtime is None else self.report.runtime.budget_bytes
 
+    @cached_property
+    def is_in_vain(self) -> bool:
+        """Whether the graph stays, since it is predicted to need no less memory rewritten."""
+        runtime = self.report.runtime
+        if runtime is None or not self.policy.only_lower:
+            return False
+        return runtime.after.peak_bytes >= runtime.before.peak_bytes
+
     def summary(self) -> str:
         """What was done, or why nothing was."""
+        runtime = self.report.runtime
+        if self.is_in_vain and self.report.modified and runtime is not None:
+            before, after = (
+                f"{timeline.step_peak_bytes / _MEBIBYTE:.2f} MiB"
+                for timeline in (runtime.before, runtime.after)
+            )
+            return (
+                f"the best that was found needs {after} on top of what the step holds, and as it "
+                f"is it needs {before}"
+            )
         passes = self.report.passes
         done = [f"{report.name}: {len(report.edits)} edits" for report in passes if report.edits]
         failed = [f"failed: {report.failure}" for report in passes if report.failure]

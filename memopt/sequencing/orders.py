@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from memopt.buffers.buffer_graph import simulate
 from memopt.errors import OptionsError
 from memopt.sequencing.depth_first import dfs_sequence, postorder_sequence
+from memopt.sequencing.free_running import free_running_sequence
 from memopt.sequencing.late_updates import late_updates_sequence
 from memopt.sequencing.list_order import list_sequence
 
@@ -23,20 +24,26 @@ DFS = "dfs"
 POSTORDER = "postorder"
 PROGRAM = "program"
 LATE_UPDATES = "late_updates"
+EXECUTOR = "executor"
 DEFAULT = "default"
 BEST = "best"
 
 _OF_BUFFERS: Mapping[str, Callable[[BufferGraph, Precedence], list[int]]] = MappingProxyType(
-    {LIST: list_sequence, DFS: dfs_sequence, POSTORDER: postorder_sequence}
+    {
+        LIST: list_sequence,
+        DFS: dfs_sequence,
+        POSTORDER: postorder_sequence,
+        EXECUTOR: free_running_sequence,
+    }
 )
 _SETS = MappingProxyType(
     {
         DEFAULT: (LIST, DFS, POSTORDER),
-        BEST: (LIST, DFS, POSTORDER, LATE_UPDATES, PROGRAM),
+        BEST: (LIST, DFS, POSTORDER, LATE_UPDATES, PROGRAM, EXECUTOR),
     }
 )
 
-SEQUENCERS = (LIST, DFS, POSTORDER, DEFAULT, PROGRAM, LATE_UPDATES, BEST)
+SEQUENCERS = (LIST, DFS, POSTORDER, DEFAULT, PROGRAM, LATE_UPDATES, EXECUTOR, BEST)
 """The names of the sequencers.
 
 - `list`, `dfs`, `postorder`: as in XLA.
@@ -44,6 +51,7 @@ SEQUENCERS = (LIST, DFS, POSTORDER, DEFAULT, PROGRAM, LATE_UPDATES, BEST)
   XLA.
 - `program`: the order of the graph's nodes as far as edges allow.
 - `late_updates`: program order, but every update where it needs least memory.
+- `executor`: the order in which TensorFlow's executor would run the graph with one thread.
 - `best`: that of all these with the lowest simulated peak.
 """
 

@@ -15,7 +15,8 @@ NOT_EXPORTED = "this TensorFlow does not export the function that registers plug
 
 @needs_compiler
 def test_the_shim_is_loaded_as_a_plugin(tmp_path: Path) -> None:
-    found = run_child("fallbacks", "function", "session", XDG_CACHE_HOME=str(tmp_path))
+    environment = {"XDG_CACHE_HOME": str(tmp_path), "MEMOPT_FLAGS": "--only_lower=false"}
+    found = run_child("fallbacks", "function", "session", **environment)
     assert found["registered"] == {"CPU": "shim", "GPU": "shim"}
     assert found["failures"] == {"symbol": NOT_EXPORTED}
     assert found["same"] == {"function": True, "session": True}
@@ -24,9 +25,12 @@ def test_the_shim_is_loaded_as_a_plugin(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_functions_are_rewritten_when_they_are_traced(tmp_path: Path) -> None:
-    found = run_child(
-        "fallbacks", "function", "keras_fit", XDG_CACHE_HOME=str(tmp_path), CC="no-compiler"
-    )
+    environment = {
+        "XDG_CACHE_HOME": str(tmp_path),
+        "CC": "no-compiler",
+        "MEMOPT_FLAGS": "--only_lower=false",
+    }
+    found = run_child("fallbacks", "function", "keras_fit", **environment)
     assert found["registered"] == {"CPU": "transforms", "GPU": "transforms"}
     assert found["failures"]["shim"] == "there is no C compiler (no-compiler)"
     assert found["same"] == {"function": True, "keras_fit": True}

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from support.child import run_child, start_child
 
+FLAGS = "--only_lower=false"
+
 
 def train(options: str) -> Any:
     return run_child("memory", options, TF_CPU_ALLOCATOR_USE_BFC="1")
@@ -49,7 +51,7 @@ def test_a_process_forks_and_ends_as_it_would_without() -> None:
 
 
 def test_threads_do_not_disturb_each_other() -> None:
-    found = run_child("stress", "1", "function", "not_inlined")
+    found = run_child("stress", "1", "function", "not_inlined", MEMOPT_FLAGS=FLAGS)
     assert found["wrong"] == found["failed"] == []
     assert found["rewritten"] >= 8
 
@@ -57,5 +59,5 @@ def test_threads_do_not_disturb_each_other() -> None:
 @pytest.mark.slow
 def test_threads_do_not_disturb_each_other_for_minutes() -> None:
     kinds = ("function", "nested", "while_loop", "recurrent", "not_inlined", "session")
-    found = run_child("stress", "120", *kinds)
+    found = run_child("stress", "120", *kinds, MEMOPT_FLAGS=FLAGS)
     assert found["wrong"] == found["failed"] == []

@@ -114,12 +114,12 @@ def functions_ask_for_themselves() -> Any:
 
     def decorated(**options: Any) -> Callable[[], Any]:
         net = Net()
-        step = memopt.optimize_function(**options)(tf.function(net.train))
+        step = memopt.optimize_function(only_lower=False, **options)(tf.function(net.train))
         return lambda: step(*make_data())
 
     def below() -> Callable[[], Any]:
         net = Net()
-        step = tf.function(memopt.optimize_function(net.train))
+        step = tf.function(memopt.optimize_function(only_lower=False)(net.train))
         return lambda: step(*make_data())
 
     set_policy(UNSET)
@@ -400,6 +400,26 @@ def one_turn_of_grappler() -> Any:
         same = []
         done = outcomes(lambda: same.append(session() == without))
     return [same, done]
+
+
+@case
+def what_needs_no_less_stays() -> Any:
+    """Two chains side by side need the same in every order."""
+    import tensorflow as tf
+
+    def chains(value: Any) -> Any:
+        one, other = value * 2.0, value * 3.0
+        for _ in range(5):
+            one, other = tf.tanh(one), tf.sin(other)
+        return one, other
+
+    found: list[Any] = []
+    for only_lower in (False, True):
+        with memopt.enabled(only="all", min_nodes=4, only_lower=only_lower):
+            found.append(outcomes(lambda: tf.function(chains)(tf.ones((64, 64)))))
+    record = memopt.last_reports()[-1]
+    is_as_before = record.peak_before_bytes == record.peak_after_bytes > 0
+    return [*found, is_as_before and record.nodes == record.nodes_after, record.reason]
 
 
 @case
