@@ -37,6 +37,7 @@ class Flags:
             less memory rewritten; "true" or "false".
         only: Inside TensorFlow: "training" for graphs that compute gradients, "all" for all.
         deadline_ms: Inside TensorFlow: milliseconds after which a graph is left as it is.
+        planning_seconds: Inside TensorFlow: seconds that a plan for a budget may take.
     """
 
     level: str | None = None
@@ -51,6 +52,7 @@ class Flags:
     only_lower: bool | None = None
     only: Literal["training", "all"] | None = None
     deadline_ms: int | None = None
+    planning_seconds: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Flags:
@@ -84,7 +86,12 @@ class Flags:
         return replace(self, **given)
 
 
-_NUMBERS = {"small_node_limit": "MiB", "min_nodes": "nodes", "deadline_ms": "milliseconds"}
+_NUMBERS = {
+    "small_node_limit": "MiB",
+    "min_nodes": "nodes",
+    "deadline_ms": "milliseconds",
+    "planning_seconds": "seconds",
+}
 _SWITCHES = ("only_lower",)
 _SWITCHED = {"true": True, "false": False}
 _NAMES = (*(field.name for field in fields(Flags)), "memory_limit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -215,6 +216,16 @@ def check_whole(name: str, value: object, least: int = 0) -> None:
         raise OptionsError(f"{name} is a whole number, not {value!r}") from None
     if number < least:
         raise OptionsError(f"{name} is {number}, less than {least}")
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Check an option that is a time in seconds.
+
+    Raises:
+        OptionsError: It is none, or less than 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise OptionsError(f"{name} is a number of seconds, 0 or more, not {value!r}")
 
 
 def as_texts(name: str, value: Sequence[str]) -> tuple[str, ...]:

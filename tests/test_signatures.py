@@ -196,6 +196,7 @@ def test_every_option_of_enabled_reaches_the_policy(monkeypatch: pytest.MonkeyPa
         "report_dir": Path("reports"),
         "from_config": True,
         "deadline_ms": 5,
+        "planning_seconds": 2.5,
         "disable_fusions": True,
         "target_scope": "here",
         "algorithm": "path",

@@ -18,10 +18,12 @@ from memopt.rematerialization.algorithms import (
     BEST,
     COMPRESSING,
     PATH,
+    PLANNER,
     SEGMENTS,
     SQRT,
 )
 from memopt.rematerialization.limits import Limits
+from memopt.rematerialization.planned.entry import prepare
 from memopt.rematerialization.rewriting.hints import RECOMPUTE, SWAP, Hints
 from memopt.rematerialization.rewriting.live_at_peak import find_remaining
 from memopt.rematerialization.rewriting.memory_limit import (
@@ -32,6 +34,7 @@ from memopt.rematerialization.rewriting.memory_limit import (
 from memopt.rematerialization.rewriting.scope_budgets import parse_scopes
 from memopt.rematerialization.storage.compression import NO_TILE, Compressor, Tile
 from memopt.rematerialization.storage.offloading import Offloader
+from memopt.rematerialization.time_limit import TimeLimit
 from memopt.sequencing.orders import SEQUENCERS
 
 if TYPE_CHECKING:
@@ -50,6 +53,7 @@ _LEAST = MappingProxyType(
         "allocator_limit": 0,
         "allocator_spare": 0,
         "enough_overhead": 0,
+        "planning_seconds": 0,
         "small_node_limit": 0,
         "largest_block": 1,
     }
@@ -105,6 +109,9 @@ class Rematerialization(Pass):
     largest_block: int = 16
     """How many operations the standard algorithm recomputes together at most, so that a result
     can be had whose operands are gone too; 1 is XLA's own rule."""
+    planning_seconds: float = 0.0
+    """After how many seconds planning ends with what was found until then; 0: when nothing is left
+    to try, so that the same graph always gets the same plan."""
     find_lowest: bool = True
     """Whether the lowest peak is looked for where the limit cannot be kept. It takes as long again;
     without, what comes out is the lowest of what was tried."""
@@ -178,6 +185,8 @@ class Rematerialization(Pass):
             rewriter.decline(node, f"{printed_bytes(size_bytes)} in use at the peak: {why}")
 
     def _settings(self, context: Context) -> Settings:
+        if self.planning_seconds and self.algorithm in (PLANNER, BEST):
+            prepare()
         limits = Limits(
             self.memory_limit or context.budget_bytes,
             smallest_bytes=self.small_node_limit * _MEBIBYTE,
@@ -185,6 +194,7 @@ class Rematerialization(Pass):
             find_lowest=self.find_lowest,
             allocator=self.allocator(),
             enough_overhead=self.enough_overhead,
+            time_limit=TimeLimit.after(self.planning_seconds),
         )
         return Settings(self.algorithm, limits, self.compressor(), self.offloader())
 

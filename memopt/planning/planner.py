@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ from memopt.errors import BudgetError
 from memopt.planning.annealing import anneal, new_best, record, tidy
 from memopt.planning.bounds import Bounds
 from memopt.planning.checker import judge
+from memopt.planning.cost_graph import CostGraph, Operation
 from memopt.planning.exact import check_installed
 from memopt.planning.exact.solver_process import Call, refine_apart
 from memopt.planning.frontiers import Frontiers
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from memopt.planning.annealing import Best, Schedule
-    from memopt.planning.cost_graph import CostGraph
     from memopt.planning.plan import Status
     from memopt.planning.sequence_state import State
 
@@ -345,6 +345,16 @@ class Planner:
         """The peak of a sequence, without what is held throughout."""
         fill(self._problem, self._measured, *steps)
         return int(self._measured.bytes_at[: len(steps.operations) + 1].max())
+
+
+@cache
+def prepare() -> None:
+    """Load the compiled loops, or compile them once on a machine, for who counts seconds."""
+    first = Operation(1, (8,))
+    middle = Operation(1, (8,), inputs=((0, 0),))
+    last = Operation(1, (8,), inputs=((0, 0), (1, 0)), kept=(0,))
+    graph = CostGraph.build([first, middle, last])
+    Planner(graph, effort=Effort.of(graph.operation_count, rounds=1)).search(1)
 
 
 def _rank(best: Best) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from memopt.display import DisplayedFields
 from memopt.errors import OptionsError
 from memopt.optimizer import MemoryOptimizer
-from memopt.options import Budget, Level, Options, as_texts, check_whole
+from memopt.options import Budget, Level, Options, as_texts, check_seconds, check_whole
 from memopt.passes import Rematerialization
 from memopt.passes.recomputation import AUTO_SCOPE
 from memopt.rematerialization.algorithms import BEST
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from memopt.flags import Flags
 
 TRAINING, ALL = "training", "all"
+
+_SHARE_OF_PLANNING = 0.7
+"""Of the seconds that a plan may take, what is left when it is written down."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,6 +46,10 @@ class Policy(DisplayedFields):
             the user's RewriterConfig take precedence.
         deadline_ms: Milliseconds after which a graph is left as it is. TensorFlow's own limit for
             all of Grappler's work on a graph is five minutes.
+        planning_seconds: Seconds that the plan for a budget may take for one graph, writing it down
+            included; what was found until then is used. 0 for as long as it takes: then the same
+            graph always gets the same plan. The first time on a machine the planner is compiled
+            besides, which takes half a minute.
         disable_fusions: Whether TensorFlow's remapper is off, which fuses operations; without
             fusions the planner has more operations to choose from.
         target_scope: The name scope of gradient operations; "auto" finds them by structure.
@@ -63,6 +70,7 @@ class Policy(DisplayedFields):
     report_dir: str | PathLike[str] | None = None
     from_config: bool = False
     deadline_ms: int = 120_000
+    planning_seconds: float = 5.0
     disable_fusions: bool = False
     target_scope: str = AUTO_SCOPE
     algorithm: str = BEST
@@ -79,6 +87,7 @@ class Policy(DisplayedFields):
             raise OptionsError(f"report_dir is the path of a folder, not {self.report_dir!r}")
         if self.budget is not None:
             object.__setattr__(self, "budget", Budget.parse(self.budget))
+        check_seconds("planning_seconds", self.planning_seconds)
         if self.only not in (TRAINING, ALL):
             raise OptionsError(f"only is {TRAINING!r} or {ALL!r}, not {self.only!r}")
         if self.deadline_ms <= 0:
@@ -157,6 +166,7 @@ class Policy(DisplayedFields):
                 algorithm=self.algorithm,
                 scheduler=self.scheduler,
                 small_node_limit=self.small_node_limit,
+                planning_seconds=self.planning_seconds * _SHARE_OF_PLANNING,
             ),
         )
 

@@ -111,6 +111,7 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
     report_dir: str | PathLike[str] | None = None,
     from_config: bool = False,
     deadline_ms: int = 120_000,
+    planning_seconds: float = 5.0,
     disable_fusions: bool = False,
     target_scope: str = AUTO_SCOPE,
     algorithm: str = BEST,
@@ -139,6 +140,7 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
         from_config: Whether `memory_optimization` and `memory_optimizer_target_node_name_scope` of
             the user's RewriterConfig take precedence.
         deadline_ms: Milliseconds after which a graph is left as it is.
+        planning_seconds: Seconds that a plan for a budget may take; 0 for as long as it takes.
         disable_fusions: Whether TensorFlow's remapper is off, which fuses operations.
         target_scope: The name scope of gradient operations; "auto" finds them by structure.
         algorithm: How a budget is kept: see `Rematerialization`.
@@ -162,6 +164,7 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
         report_dir=report_dir,
         from_config=from_config,
         deadline_ms=deadline_ms,
+        planning_seconds=planning_seconds,
         disable_fusions=disable_fusions,
         target_scope=target_scope,
         algorithm=algorithm,
@@ -196,6 +199,7 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
     report_dir: str | PathLike[str] | None = None,
     from_config: bool = False,
     deadline_ms: int = 120_000,
+    planning_seconds: float = 5.0,
     disable_fusions: bool = False,
     target_scope: str = AUTO_SCOPE,
     algorithm: str = BEST,
@@ -222,6 +226,7 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
         from_config: Whether `memory_optimization` and `memory_optimizer_target_node_name_scope` of
             the user's RewriterConfig take precedence.
         deadline_ms: Milliseconds after which a graph is left as it is.
+        planning_seconds: Seconds that a plan for a budget may take; 0 for as long as it takes.
         disable_fusions: Whether TensorFlow's remapper is off, which fuses operations.
         target_scope: The name scope of gradient operations; "auto" finds them by structure.
         algorithm: How a budget is kept: see `Rematerialization`.
@@ -245,6 +250,7 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
         report_dir=report_dir,
         from_config=from_config,
         deadline_ms=deadline_ms,
+        planning_seconds=planning_seconds,
         disable_fusions=disable_fusions,
         target_scope=target_scope,
         algorithm=algorithm,
@@ -283,6 +289,7 @@ def optimize_function(
     report_dir: str | PathLike[str] | None = INHERITED,
     from_config: bool = INHERITED,
     deadline_ms: int = INHERITED,
+    planning_seconds: float = INHERITED,
     disable_fusions: bool = INHERITED,
     target_scope: str = INHERITED,
     algorithm: str = INHERITED,
@@ -305,6 +312,7 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
     report_dir: str | PathLike[str] | None = INHERITED,
     from_config: bool = INHERITED,
     deadline_ms: int = INHERITED,
+    planning_seconds: float = INHERITED,
     disable_fusions: bool = INHERITED,
     target_scope: str = INHERITED,
     algorithm: str = INHERITED,
@@ -332,6 +340,7 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
         from_config: Whether `memory_optimization` and `memory_optimizer_target_node_name_scope` of
             the user's RewriterConfig take precedence.
         deadline_ms: Milliseconds after which a graph is left as it is.
+        planning_seconds: Seconds that a plan for a budget may take; 0 for as long as it takes.
         disable_fusions: Whether TensorFlow's remapper is off, which fuses operations.
         target_scope: The name scope of gradient operations; "auto" finds them by structure.
         algorithm: How a budget is kept: see `Rematerialization`.
@@ -355,6 +364,7 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
         "report_dir": report_dir,
         "from_config": from_config,
         "deadline_ms": deadline_ms,
+        "planning_seconds": planning_seconds,
         "disable_fusions": disable_fusions,
         "target_scope": target_scope,
         "algorithm": algorithm,

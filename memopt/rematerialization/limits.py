@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from memopt.buffers.buffer_graph import simulate
+from memopt.rematerialization.time_limit import NO_LIMIT, TimeLimit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,6 +52,7 @@ class Limits:
         allocator: What has to find room for a plan, if that is looked at.
         enough_overhead: The share of the step's estimated time that a plan may add without a
             cheaper one being looked for that the allocator finds room for.
+        time_limit: When planning ends with what was found.
     """
 
     limit_bytes: int
@@ -60,6 +62,7 @@ class Limits:
     find_lowest: bool = True
     allocator: AllocatorLimit | None = None
     enough_overhead: float = 0.0
+    time_limit: TimeLimit = NO_LIMIT
 
     def plan(self, done: Rematerialized) -> Plan:
         """The plan that an algorithm made, in an order that the allocator finds room for."""

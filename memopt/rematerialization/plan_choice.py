@@ -17,15 +17,19 @@ from memopt.rematerialization.algorithms import (
 from memopt.rematerialization.limits import Plan
 from memopt.rematerialization.network import OUT_OF_REACH
 from memopt.rematerialization.planned.entry import plan_from, planner
+from memopt.rematerialization.time_limit import TimeIsUpError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from memopt.rematerialization.limits import Algorithm, Limits
     from memopt.rematerialization.network import Network
+    from memopt.rematerialization.rematerialized import Rematerialized
 
 _STARTS = (STANDARD, PATH, SEGMENTS)
 """What the planner starts from if the best of all is asked for."""
+_SHARE_OF_STARTS = 0.5
+"""Of the time for planning, what they have together; the planner has the rest."""
 _WORTH_IT = 0.99
 """The share of a peak that another must not exceed to be worth its copies."""
 _ROOM_ATTEMPTS = 2
@@ -38,7 +42,8 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
     """The cheapest plan within the limit, or the lowest one there is.
 
     What is lowest does not depend on the limit: given as the limit, it is kept, and so is what lies
-    above it. Where that is not to be found, it is the lowest of what was tried for the limit.
+    above it. Where that is not to be found, or the time is up before, it is the lowest of what was
+    tried for the limit.
 
     Args:
         algorithm: One of `ALGORITHMS`, or "best": standard, path and segments, and the planner,
@@ -61,9 +66,12 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
         if within is not None:
             return within
     # Where nothing is held, what is out of reach has been tried just now.
-    if limits.find_lowest and max(limits.limit_bytes, held_bytes) > OUT_OF_REACH:
+    is_worth_it = limits.find_lowest and not limits.time_limit.is_over
+    if is_worth_it and max(limits.limit_bytes, held_bytes) > OUT_OF_REACH:
         least = replace(limits, limit_bytes=OUT_OF_REACH)
-        plans = _make_plans(algorithm, network, least, nothing)
+        lower = _make_plans(algorithm, network, least, nothing)
+        # What was stopped half-way need not be the lowest.
+        plans = [*plans, *lower] if limits.time_limit.is_over else lower
     lowest = min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
     if lowest.done is None or algorithm not in (PLANNER, BEST):
         return lowest
@@ -89,8 +97,12 @@ def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan)
         return [nothing, *map(limits.measure, planner(network, limits))]
     if algorithm != BEST:
         return [_with_room(ALGORITHMS[algorithm], network, limits, nothing)]
-    by_sum = replace(limits, allocator=None)
-    plans = [_first_within(ALGORITHMS[name], network, by_sum, nothing) for name in _STARTS]
+    plans = []
+    time_limit = limits.time_limit.share(_SHARE_OF_STARTS)
+    for number, name in enumerate(_STARTS):
+        share = time_limit.share(1 / (len(_STARTS) - number))
+        by_sum = replace(limits, allocator=None, time_limit=share)
+        plans.append(_first_within(ALGORITHMS[name], network, by_sum, nothing))
     starts = [plan.done for plan in plans if plan.done is not None]
     planned = limits.measure(plan_from(network, limits, starts))
     plans.append(planned)
@@ -117,10 +129,19 @@ def _with_room(algorithm: Algorithm, network: Network, limits: Limits, nothing: 
     return best
 
 
+def _until_time_is_up(
+    algorithm: Algorithm, network: Network, limits: Limits
+) -> Iterator[Rematerialized]:
+    try:
+        yield from algorithm(network, limits)
+    except TimeIsUpError:
+        return
+
+
 def _first_within(algorithm: Algorithm, network: Network, limits: Limits, nothing: Plan) -> Plan:
     """The first plan of an algorithm that keeps to the limits, or the nearest to that."""
     best = nothing
-    for done in algorithm(network, limits):
+    for done in _until_time_is_up(algorithm, network, limits):
         plan = limits.plan(done)
         if plan.keeps(limits.limit_bytes):
             return plan

@@ -16,6 +16,7 @@ from memopt.rematerialization.paths.dematerialization import dematerialize
 from memopt.rematerialization.paths.facts import Facts
 from memopt.rematerialization.paths.rounds import Ends, Round
 from memopt.rematerialization.rematerialized import Rematerialized
+from memopt.rematerialization.time_limit import NO_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from memopt.buffers.buffer_graph import BufferGraph
     from memopt.rematerialization.network import Network
     from memopt.rematerialization.paths.clones import Settled
+    from memopt.rematerialization.time_limit import TimeLimit
     from memopt.sequencing.precedence import Precedence
 
     Sequencer = Callable[[BufferGraph, Precedence], list[int]]
@@ -73,7 +75,7 @@ NONE = Improvements(
 )
 
 
-def rematerialize_paths(
+def rematerialize_paths(  # noqa: PLR0913 - options that stand by themselves
     network: Network,
     limit_bytes: int,
     *,
@@ -81,6 +83,7 @@ def rematerialize_paths(
     smallest_bytes: int = 1 << 20,
     deepest: int = 10,
     improvements: Improvements = ALL,
+    time_limit: TimeLimit = NO_LIMIT,
 ) -> Rematerialized:
     """Clone paths in rounds until a limit is kept, then undo what the limit leaves room for.
 
@@ -110,6 +113,7 @@ def rematerialize_paths(
         smallest_bytes: What makes no more than this is never cloned for its own sake.
         deepest: How many instructions a path has at most that make something.
         improvements: What is done beyond the published algorithm.
+        time_limit: When to end with what was found.
     """
     facts = Facts(network)
     start = Clones(facts).settle(list(network.sequence))
@@ -122,7 +126,7 @@ def rematerialize_paths(
         users = [list(users) for users in start.clones.users]
         articulations = find_articulations(users, network.sequence)
         ends = [it_ends and at for it_ends, at in zip(ends, articulations, strict=True)]
-    search = _Search(Ends(free, ends), limit_bytes, make_sequence, improvements)
+    search = _Search(Ends(free, ends), limit_bytes, make_sequence, improvements, time_limit)
     choices = search.cut(start) if improvements.segment else [start]
     if choices[0].peak_bytes > limit_bytes:
         begins = dict.fromkeys((start, choices[0]))
@@ -131,7 +135,11 @@ def rematerialize_paths(
     for choice in choices:
         goal_bytes = max(limit_bytes, choice.peak_bytes)
         done = dematerialize(
-            choice, goal_bytes, search.rearrange, close_gaps=improvements.close_gaps
+            choice,
+            goal_bytes,
+            search.rearrange,
+            close_gaps=improvements.close_gaps,
+            time_limit=time_limit,
         )
         best = min(best, done, key=search.rank)
     instructions, sequence, removed = best.clones.to_instructions(best.sequence)
@@ -148,7 +156,9 @@ class _Search:
         limit_bytes: int,
         make_sequence: Sequencer,
         improvements: Improvements,
+        time_limit: TimeLimit,
     ) -> None:
+        self._time_limit = time_limit
         self._ends = ends
         self._limit_bytes = limit_bytes
         self._make_sequence = make_sequence
@@ -166,6 +176,8 @@ class _Search:
         moved: set[int] = set()
         for _ in range(_MOST_ROUNDS):
             if best.peak_bytes <= self._limit_bytes or simulated > _MOST_SIMULATED:
+                break
+            if self._time_limit.is_over:
                 break
             clones = Round(best, self._ends, skipped, moved).clone_paths(deepest, share=self._share)
             if clones is None:
@@ -202,6 +214,8 @@ class _Search:
         numbers = [n for n in _SEGMENTS if n < max(len(start.sequence) // 64, 16)]
         stride = 1 + len(start.sequence) * len(numbers) // _MOST_SIMULATED
         for number in numbers[stride // 2 :: stride]:
+            if self._time_limit.is_over:
+                break
             stops = cuts.crossing_buffers(number)
             round_ = Round(start, self._ends, set(), set(), stops)
             clones = round_.clone_paths(len(start.sequence), share=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.rematerialization.paths.usage_ranges import UsageRanges
+from memopt.rematerialization.time_limit import NO_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from memopt.rematerialization.paths.clones import Clones, Settled
+    from memopt.rematerialization.time_limit import TimeLimit
 
     Rearrange = Callable[[Clones, list[int]], Settled]
 
@@ -19,7 +21,12 @@ _MOST_SIMULATED = 300_000
 
 
 def dematerialize(
-    settled: Settled, limit_bytes: int, rearrange: Rearrange, *, close_gaps: bool = True
+    settled: Settled,
+    limit_bytes: int,
+    rearrange: Rearrange,
+    *,
+    close_gaps: bool = True,
+    time_limit: TimeLimit = NO_LIMIT,
 ) -> Settled:
     """Undo clones while the peak is within a limit.
 
@@ -41,12 +48,13 @@ def dematerialize(
         limit_bytes: What may be in use.
         rearrange: Finds a new order for clones, where the old one breaks the limit.
         close_gaps: Whether to undo single clones, and not all clones of a node together.
+        time_limit: When to leave the rest as it is.
 
     Returns:
         Clones within the limit that cost no more than those given.
     """
     if close_gaps:
-        return _close_all_gaps(settled, limit_bytes)
+        return _close_all_gaps(settled, limit_bytes, time_limit)
     return _undo_nodes(settled, limit_bytes, rearrange)
 
 
@@ -99,26 +107,30 @@ class _Gap(NamedTuple):
     saved: int
 
 
-def _close_all_gaps(settled: Settled, limit_bytes: int) -> Settled:
+def _close_all_gaps(settled: Settled, limit_bytes: int, time_limit: TimeLimit) -> Settled:
     """Close gaps until there is room for none."""
     best = _merge_views(settled)
     if best.peak_bytes > limit_bytes:
         best = settled
     for _ in range(min(_MOST_PASSES, max(2, _MOST_SIMULATED // len(settled.sequence)))):
+        if time_limit.is_over:
+            return best
         targets = _choose_gaps(best, limit_bytes)
-        found = _close_most(best, targets, limit_bytes)
+        found = _close_most(best, targets, limit_bytes, time_limit)
         if found is None or found.cost >= best.cost:
             return best
         best = found
     return best
 
 
-def _close_most(settled: Settled, targets: Mapping[int, int], limit_bytes: int) -> Settled | None:
+def _close_most(
+    settled: Settled, targets: Mapping[int, int], limit_bytes: int, time_limit: TimeLimit
+) -> Settled | None:
     """All of the gaps, or as many of the first as the limit allows in truth; `None` for none."""
     chosen = list(targets.items())
     low, high, middle = 0, len(chosen), len(chosen)
     best: Settled | None = None
-    while low < high:
+    while low < high and not time_limit.is_over:
         found = _merge_views(_redirect(settled, dict(chosen[:middle])))
         if found.peak_bytes <= limit_bytes:
             best, low = found, middle

@@ -24,7 +24,11 @@ _SCHEDULERS = (list_sequence, dfs_sequence, postorder_sequence)
 def path(network: Network, limits: Limits) -> Iterator[Rematerialized]:
     """Microsoft's path algorithm."""
     yield rematerialize_paths(
-        network, limits.limit_bytes, make_sequence=_lowest, smallest_bytes=limits.smallest_bytes
+        network,
+        limits.limit_bytes,
+        make_sequence=_lowest,
+        smallest_bytes=limits.smallest_bytes,
+        time_limit=limits.time_limit,
     )
 
 

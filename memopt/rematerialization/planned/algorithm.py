@@ -12,6 +12,7 @@ from memopt.planning.search_effort import Effort
 from memopt.rematerialization.network import OUT_OF_REACH
 from memopt.rematerialization.planned.realization import realize
 from memopt.rematerialization.planned.reduction import Reduction
+from memopt.rematerialization.time_limit import NO_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from memopt.rematerialization.network import Network
     from memopt.rematerialization.rematerialized import Rematerialized
     from memopt.rematerialization.storage.forms import Form
+    from memopt.rematerialization.time_limit import TimeLimit
 
     Pack = Callable[[Rematerialized], tuple[Rematerialized, int]]
     """Puts a plan in an order that the allocator finds room for; and how much is missing else."""
@@ -52,7 +54,7 @@ _MOST_CONSTRUCTED = 4_000
 """Operations up to which the planner's own walks are among the starts."""
 
 
-def rematerialize_planned(
+def rematerialize_planned(  # noqa: PLR0913 - options that stand by themselves
     network: Network,
     limit_bytes: int,
     *,
@@ -60,6 +62,7 @@ def rematerialize_planned(
     starts: Iterable[Rematerialized] = (),
     pack: Pack = lambda done: (done, 0),
     enough_weight: int = 0,
+    time_limit: TimeLimit = NO_LIMIT,
 ) -> Rematerialized:
     """The cheapest sequence within a limit that the planner finds; the nearest to it if none is.
 
@@ -76,8 +79,9 @@ def rematerialize_planned(
             there is none.
         enough_weight: What a plan may cost that the allocator finds room for; 0 if the cheapest is
             looked for, whatever it costs.
+        time_limit: When to end with what was found.
     """
-    planning = _Planning(network, limit_bytes, forms, starts)
+    planning = _Planning(network, limit_bytes, forms, starts, time_limit)
     if enough_weight:
         return planning.find_enough(pack, enough_weight)
     best, steps = planning.plan()
@@ -95,7 +99,9 @@ class _Planning:
         limit_bytes: int,
         forms: Mapping[int, Sequence[Form]],
         starts: Iterable[Rematerialized],
+        time_limit: TimeLimit,
     ) -> None:
+        self._time_limit = time_limit
         self._limit_bytes = limit_bytes
         self._held_bytes = network.buffer_graph.held_bytes
         self._floor_bytes = largest_working_set(network.buffer_graph, network.sequence).size_bytes
@@ -105,6 +111,7 @@ class _Planning:
         graph = self._reduction.cost_graph
         self._planner = Planner(
             graph,
+            time_limit_s=time_limit.left_s,
             effort=Effort.of(
                 graph.operation_count,
                 rounds=1,
@@ -128,7 +135,7 @@ class _Planning:
         """A lower plan, one from the other, asking for less where less than half of it is had."""
         shares = list(_LOWER)
         for _ in range(_LOWER_ATTEMPTS):
-            if not shares:
+            if not shares or self._time_limit.is_over:
                 break
             own_bytes = best.peak_bytes - self._held_bytes
             target_bytes = self._held_bytes + int(own_bytes * shares[0])
@@ -163,7 +170,7 @@ class _Planning:
                 lowest = max(lowest, done.peak_bytes)
             if lowest:
                 target_bytes = (lowest + highest) // 2
-            if target_bytes <= max(lowest * _NEAR, self._floor_bytes):
+            if target_bytes <= max(lowest * _NEAR, self._floor_bytes) or self._time_limit.is_over:
                 break
             near, is_within = self._planner.search_near(target_bytes, (steps, *self._starts))
             if not is_within:
@@ -200,7 +207,7 @@ class _Planning:
                     return packed
                 tried.append((0, missing_bytes, packed))
                 high_bytes = min(high_bytes, target_bytes)
-            if low_bytes > high_bytes * _LEAST_STEP:
+            if low_bytes > high_bytes * _LEAST_STEP or self._time_limit.is_over:
                 break
             target_bytes = max((low_bytes + high_bytes) // 2, int(high_bytes * _MOST_STEP))
         return min(tried, key=lambda each: each[:2])[2]
@@ -231,7 +238,7 @@ class _Planning:
         for attempt in range(attempts):
             done = self._realize(steps)
             found.append((done, steps))
-            is_last = len(found) == attempts
+            is_last = len(found) == attempts or self._time_limit.is_over
             if done.peak_bytes <= limit_bytes or not is_within or is_last:
                 break
             missing_bytes = max(done.peak_bytes - limit_bytes, least_bytes)

@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from memopt.rematerialization.rematerialized import Rematerialized
 
 
+def prepare() -> None:
+    """Load the planner, or compile it once on a machine, before its time is counted."""
+    # Not before it is used: it imports numba, which takes a while.
+    from memopt.planning import planner as loops
+
+    loops.prepare()
+
+
 def planner(network: Network, limits: Limits) -> Iterator[Rematerialized]:
     """The planner, which knows nothing of what the other algorithms find."""
     yield plan_from(network, limits, ())
@@ -29,4 +37,5 @@ def plan_from(network: Network, limits: Limits, starts: Sequence[Rematerialized]
         starts=starts,
         pack=limits.pack,
         enough_weight=int(limits.enough_overhead * network.weight) if limits.allocator else 0,
+        time_limit=limits.time_limit,
     )

@@ -137,7 +137,8 @@ class MemoryLimiter:
             plan = make_plan(self._settings.algorithm, network, asked)
             final = self._apply(network, plan, limits, scope)
             less_bytes = _highest_bytes(final, scope) - limits.limit_bytes
-            if less_bytes <= 0 or plan.peak_bytes > asked.limit_bytes:
+            is_missed = plan.peak_bytes > asked.limit_bytes
+            if less_bytes <= 0 or is_missed or limits.time_limit.is_over:
                 return final
             self._rewriter.revert(before)
             asked = replace(asked, limit_bytes=max(OUT_OF_REACH, asked.limit_bytes - less_bytes))

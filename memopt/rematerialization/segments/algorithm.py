@@ -17,10 +17,12 @@ from memopt.rematerialization.segments.copies import make_copies
 from memopt.rematerialization.segments.cuts import find_cuts
 from memopt.rematerialization.segments.search import Search, lay_out_in_time
 from memopt.rematerialization.segments.stage import NEVER, Course, Stage, Window
+from memopt.rematerialization.time_limit import NO_LIMIT
 
 if TYPE_CHECKING:
     from memopt.rematerialization.network import Network
     from memopt.rematerialization.segments.search import Trial
+    from memopt.rematerialization.time_limit import TimeLimit
 
 _MOST_ROUNDS = 16
 _MOST_DETOURS = 2
@@ -32,7 +34,11 @@ _MOST_WORK = 250_000
 
 
 def rematerialize_segments(
-    network: Network, limit_bytes: int, *, smallest_bytes: int = 0
+    network: Network,
+    limit_bytes: int,
+    *,
+    smallest_bytes: int = 0,
+    time_limit: TimeLimit = NO_LIMIT,
 ) -> Rematerialized:
     """Recompute segments of a sequence instead of keeping what they made, to keep to a limit.
 
@@ -53,10 +59,11 @@ def rematerialize_segments(
         network: The sequence with its buffers.
         limit_bytes: What may be in use, what was held before the step included.
         smallest_bytes: What makes no more than this is recomputed only for something else's sake.
+        time_limit: When to end with what was found.
     """
     if network.peak_bytes <= limit_bytes:
         return _finish(_Outcome(Instructions(network), network.peak_bytes, 0, 0))
-    best = _Planner(network, limit_bytes, smallest_bytes).plan()
+    best = _Planner(network, limit_bytes, smallest_bytes, time_limit).plan()
     return _finish(best)
 
 
@@ -86,10 +93,13 @@ class _Outcome(NamedTuple):
 class _Planner:
     """Tries one way after the other."""
 
-    def __init__(self, network: Network, limit_bytes: int, smallest_bytes: int) -> None:
+    def __init__(
+        self, network: Network, limit_bytes: int, smallest_bytes: int, time_limit: TimeLimit
+    ) -> None:
         self._network = network
         self._limit_bytes = limit_bytes
         self._smallest_bytes = smallest_bytes
+        self._time_limit = time_limit
         self._work = 0
 
     def plan(self) -> _Outcome:
@@ -110,7 +120,7 @@ class _Planner:
         limit_bytes = self._limit_bytes
         room_bytes = limit_bytes - self._network.buffer_graph.held_bytes
         for part in range(1, _MOST_DETOURS + 1):
-            if best.rounds <= 1:
+            if best.rounds <= 1 or self._time_limit.is_over:
                 break
             other = self._run(limit_bytes - part * room_bytes // _APPROACH, nested=False)
             best = min(best, other, key=lambda outcome: outcome.rank(limit_bytes))
@@ -120,6 +130,8 @@ class _Planner:
         """With limits that are nearly in reach, more is reached than with one that is not."""
         held_bytes = self._network.buffer_graph.held_bytes
         for _ in range(_MOST_APPROACHES):
+            if self._time_limit.is_over:
+                return best
             step_bytes = (best.peak_bytes - held_bytes) // _APPROACH
             goal_bytes = max(best.peak_bytes - step_bytes, self._limit_bytes)
             nearer = min(
@@ -139,6 +151,8 @@ class _Planner:
         weight = rounds = 0
         course = Course(instructions)
         while course.peak_bytes > limit_bytes and rounds < _MOST_ROUNDS:
+            if self._time_limit.is_over:
+                break
             trial = self._best_trial(course, limit_bytes, nested=nested)
             if trial is None:
                 break
@@ -153,11 +167,12 @@ class _Planner:
         best: Trial | None = None
         for window in course.find_windows(limit_bytes):
             turn = course.find_turn(window)
-            if turn == NEVER or self._work > _MOST_WORK:
+            if turn == NEVER or self._work > _MOST_WORK or self._time_limit.is_over:
                 continue
             self._work += len(course.order)
             stage = Stage(course, turn, self._smallest_bytes)
-            trial = Search(stage, window, limit_bytes, nested=nested).best()
+            search = Search(stage, window, limit_bytes, self._time_limit, nested=nested)
+            trial = search.best()
             if trial is None or not (trial.nested or trial.peak_bytes < course.peak_bytes):
                 continue
             if best is None or trial.rank(limit_bytes) < best.rank(limit_bytes):

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 def segments(network: Network, limits: Limits) -> Iterator[Rematerialized]:
     """Checkpointing by segments, as few and as cheap as the limit demands."""
-    yield rematerialize_segments(network, limits.limit_bytes, smallest_bytes=limits.smallest_bytes)
+    yield rematerialize_segments(
+        network,
+        limits.limit_bytes,
+        smallest_bytes=limits.smallest_bytes,
+        time_limit=limits.time_limit,
+    )
 
 
 def sqrt(network: Network, limits: Limits) -> Iterator[Rematerialized]:

@@ -10,12 +10,14 @@ from memopt.rematerialization.segments.layout import Layout, Outlook, follow, la
 from memopt.rematerialization.segments.levels import find_levels
 from memopt.rematerialization.segments.options import find_nested, find_options
 from memopt.rematerialization.segments.refining import drop_more, keep_more
+from memopt.rematerialization.time_limit import NO_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memopt.rematerialization.segments.choice import Segment
     from memopt.rematerialization.segments.stage import Stage, Window
+    from memopt.rematerialization.time_limit import TimeLimit
 
 _MOST_CUTS = 64
 _MOST_TRIES = 6
@@ -56,10 +58,20 @@ class Search:
         stage: The turn.
         window: Where the limit is to be kept.
         limit_bytes: The limit, what is held included.
+        time_limit: When to end with what was found.
         nested: Whether to count on cutting again what is recomputed.
     """
 
-    def __init__(self, stage: Stage, window: Window, limit_bytes: int, *, nested: bool) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        window: Window,
+        limit_bytes: int,
+        time_limit: TimeLimit = NO_LIMIT,
+        *,
+        nested: bool,
+    ) -> None:
+        self._time_limit = time_limit
         self._stage = stage
         self._window = window
         self._limit_bytes = limit_bytes
@@ -82,6 +94,8 @@ class Search:
         best: Trial | None = None
         tried: set[int] = set()
         while target_bytes not in tried and len(tried) < _MOST_TRIES:
+            if self._time_limit.is_over:
+                break
             tried.add(target_bytes)
             trial = self._try(target_bytes)
             if trial is None or trial.nested:
@@ -99,7 +113,7 @@ class Search:
         """Drop or keep single things while that is for the better."""
         for _ in range(_MOST_REFINEMENTS):
             better = self._better(best)
-            if better is None:
+            if better is None or self._time_limit.is_over:
                 break
             best = better
         return best

@@ -13,6 +13,7 @@ from memopt.rematerialization.dead_code import find_dead
 from memopt.rematerialization.instructions import Instructions
 from memopt.rematerialization.rematerialized import Rematerialized
 from memopt.rematerialization.storage.forms import Strategies
+from memopt.rematerialization.time_limit import NO_LIMIT, TimeLimit
 from memopt.rematerialization.xla.blocks import copy_block, store_result
 from memopt.rematerialization.xla.candidates import Candidates
 from memopt.rematerialization.xla.memory_tracker import MemoryUsageTracker
@@ -88,6 +89,7 @@ class Walk:
     largest_block: int = 1
     smallest_bytes: int = 0
     strategies: Strategies = _RECOMPUTE
+    time_limit: TimeLimit = NO_LIMIT
 
     def along(
         self, instructions: Instructions, *, at: int | None = None, dead: Collection[int] = ()
@@ -98,6 +100,9 @@ class Walk:
             instructions: What runs; changed in place.
             at: The only instruction at which the limit counts; every one if not given.
             dead: Instructions in the line that do not run any more and read nothing.
+
+        Raises:
+            TimeIsUpError: It took too long.
         """
         tracker = MemoryUsageTracker(instructions)
         for instruction in dead:
@@ -117,6 +122,7 @@ class Walk:
         for instruction in instructions.line:
             if instruction in dead:
                 continue
+            self.time_limit.check()
             tracker.begin(instruction)
             candidates.begin(instruction)
             counts = at is None or instruction == at

@@ -57,4 +57,5 @@ def _walks(network: Network, limits: Limits, *, recompute: bool) -> Iterator[Wal
             largest_block=limits.largest_block,
             smallest_bytes=limits.smallest_bytes,
             strategies=Strategies(recompute, limits.forms),
+            time_limit=limits.time_limit,
         )

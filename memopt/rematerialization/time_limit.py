@@ -1,0 +1,55 @@
+"""When planning ends: what was found until then is what is used."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+
+class TimeIsUpError(Exception):
+    """An algorithm was stopped before it found anything; never seen outside planning."""
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """A moment at which planning ends.
+
+    Attributes:
+        end_s: The moment by `time.monotonic`; infinity for no limit.
+    """
+
+    end_s: float = math.inf
+
+    @classmethod
+    def after(cls, seconds: float) -> TimeLimit:
+        """The moment after some seconds; no limit after 0."""
+        return cls(time.monotonic() + seconds if seconds else math.inf)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until then; less than 0 afterwards."""
+        return self.end_s - time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return self.left_s < 0
+
+    def check(self) -> None:
+        """Stop what is under way where the time is up.
+
+        Raises:
+            TimeIsUpError: It is.
+        """
+        if self.is_over:
+            raise TimeIsUpError
+
+    def share(self, share: float) -> TimeLimit:
+        """The moment at which a share of what is left will have passed."""
+        if math.isinf(self.end_s):
+            return self
+        return TimeLimit(time.monotonic() + max(0.0, self.left_s) * share)
+
+
+NO_LIMIT = TimeLimit()
