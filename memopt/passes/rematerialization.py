@@ -18,12 +18,11 @@ from memopt.rematerialization.algorithms import (
     BEST,
     COMPRESSING,
     PATH,
-    PLANNER,
     SEGMENTS,
     SQRT,
 )
 from memopt.rematerialization.limits import Limits
-from memopt.rematerialization.planned.entry import prepare
+from memopt.rematerialization.plan_cache import PlanCache
 from memopt.rematerialization.rewriting.hints import RECOMPUTE, SWAP, Hints
 from memopt.rematerialization.rewriting.live_at_peak import find_remaining
 from memopt.rematerialization.rewriting.memory_limit import (
@@ -112,6 +111,9 @@ class Rematerialization(Pass):
     planning_seconds: float = 0.0
     """After how many seconds planning ends with what was found until then; 0: when nothing is left
     to try, so that the same graph always gets the same plan."""
+    cache_plans: bool = False
+    """Whether plans are kept in the cache folder, and those taken that were found before for the
+    same graph, costs, limit and options."""
     find_lowest: bool = True
     """Whether the lowest peak is looked for where the limit cannot be kept. It takes as long again;
     without, what comes out is the lowest of what was tried."""
@@ -185,8 +187,6 @@ class Rematerialization(Pass):
             rewriter.decline(node, f"{printed_bytes(size_bytes)} in use at the peak: {why}")
 
     def _settings(self, context: Context) -> Settings:
-        if self.planning_seconds and self.algorithm in (PLANNER, BEST):
-            prepare()
         limits = Limits(
             self.memory_limit or context.budget_bytes,
             smallest_bytes=self.small_node_limit * _MEBIBYTE,
@@ -196,7 +196,8 @@ class Rematerialization(Pass):
             enough_overhead=self.enough_overhead,
             time_limit=TimeLimit.after(self.planning_seconds),
         )
-        return Settings(self.algorithm, limits, self.compressor(), self.offloader())
+        cache = PlanCache(str(self)) if self.cache_plans else None
+        return Settings(self.algorithm, limits, self.compressor(), self.offloader(), cache)
 
     def compressor(self) -> Compressor | None:
         """What keeps results in smaller forms, if that is asked for."""

@@ -167,6 +167,7 @@ class Policy(DisplayedFields):
                 scheduler=self.scheduler,
                 small_node_limit=self.small_node_limit,
                 planning_seconds=self.planning_seconds * _SHARE_OF_PLANNING,
+                cache_plans=True,
             ),
         )
 

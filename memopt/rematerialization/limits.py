@@ -64,6 +64,13 @@ class Limits:
     enough_overhead: float = 0.0
     time_limit: TimeLimit = NO_LIMIT
 
+    def nothing(self, network: Network) -> Plan:
+        """What it comes to if nothing is recomputed."""
+        missing_bytes = 0
+        if self.allocator is not None:
+            missing_bytes = self.missing_bytes(simulate(network.buffer_graph, network.sequence))
+        return Plan(None, network.peak_bytes, 0, missing_bytes)
+
     def plan(self, done: Rematerialized) -> Plan:
         """The plan that an algorithm made, in an order that the allocator finds room for."""
         packed, timeline, missing_bytes = self._pack(done)

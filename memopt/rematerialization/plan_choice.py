@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memopt.buffers.buffer_graph import simulate
 from memopt.rematerialization.algorithms import (
     ALGORITHMS,
     BEST,
@@ -14,15 +13,14 @@ from memopt.rematerialization.algorithms import (
     SEGMENTS,
     STANDARD,
 )
-from memopt.rematerialization.limits import Plan
 from memopt.rematerialization.network import OUT_OF_REACH
-from memopt.rematerialization.planned.entry import plan_from, planner
+from memopt.rematerialization.planned.entry import plan_from, planner, prepare
 from memopt.rematerialization.time_limit import TimeIsUpError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from memopt.rematerialization.limits import Algorithm, Limits
+    from memopt.rematerialization.limits import Algorithm, Limits, Plan
     from memopt.rematerialization.network import Network
     from memopt.rematerialization.rematerialized import Rematerialized
 
@@ -52,12 +50,12 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
         network: The sequence with its buffers.
         limits: What to keep to.
     """
-    missing_bytes = 0
-    if limits.allocator is not None:
-        missing_bytes = limits.missing_bytes(simulate(network.buffer_graph, network.sequence))
-    nothing = Plan(None, network.peak_bytes, 0, missing_bytes)
+    nothing = limits.nothing(network)
     if nothing.keeps(limits.limit_bytes):
         return nothing
+    if algorithm in (PLANNER, BEST):
+        # To load the planner, or to compile it once on a machine, is no planning.
+        limits = replace(limits, time_limit=limits.time_limit.after_all(prepare))
     plans = [nothing]
     held_bytes = network.buffer_graph.held_bytes
     if limits.limit_bytes >= held_bytes:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class TimeIsUpError(Exception):
@@ -44,6 +48,14 @@ class TimeLimit:
         """
         if self.is_over:
             raise TimeIsUpError
+
+    def after_all(self, something: Callable[[], None]) -> TimeLimit:
+        """The moment, later by as much as something takes that is done now; without a limit not."""
+        if math.isinf(self.end_s):
+            return self
+        started_s = time.monotonic()
+        something()
+        return TimeLimit(self.end_s + time.monotonic() - started_s)
 
     def share(self, share: float) -> TimeLimit:
         """The moment at which a share of what is left will have passed."""

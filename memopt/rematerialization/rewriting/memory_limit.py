@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from memopt.graph.rewriter import Decision, Rewriter
     from memopt.rematerialization.limits import Limits, Plan
     from memopt.rematerialization.network import Network
+    from memopt.rematerialization.plan_cache import PlanCache
     from memopt.rematerialization.rematerialized import Rematerialized
     from memopt.rematerialization.rewriting.scope_budgets import ScopeBudget
     from memopt.rematerialization.storage.compression import Compressor
@@ -50,12 +51,15 @@ class Settings:
         limits: What all of the step has to keep to, without the forms of its results.
         compressor: What keeps results in smaller forms, if anything.
         offloader: What takes results to the host, if anything.
+        plan_cache: Where plans are kept for other processes, if anywhere. Plans with results in
+            other forms, and those that the allocator has to find room for, are not.
     """
 
     algorithm: str
     limits: Limits
     compressor: Compressor | None = None
     offloader: Offloader | None = None
+    plan_cache: PlanCache | None = None
 
 
 class MemoryLimiter:
@@ -134,7 +138,7 @@ class MemoryLimiter:
         before = self._rewriter.checkpoint()
         asked = limits
         for _ in range(_ATTEMPTS):
-            plan = make_plan(self._settings.algorithm, network, asked)
+            plan = self._plan(network, asked)
             final = self._apply(network, plan, limits, scope)
             less_bytes = _highest_bytes(final, scope) - limits.limit_bytes
             is_missed = plan.peak_bytes > asked.limit_bytes
@@ -143,8 +147,14 @@ class MemoryLimiter:
             self._rewriter.revert(before)
             asked = replace(asked, limit_bytes=max(OUT_OF_REACH, asked.limit_bytes - less_bytes))
         least = replace(limits, limit_bytes=OUT_OF_REACH, find_lowest=True)
-        plan = make_plan(self._settings.algorithm, network, least)
+        plan = self._plan(network, least)
         return self._apply(network, plan, limits, scope)
+
+    def _plan(self, network: Network, limits: Limits) -> Plan:
+        settings = self._settings
+        if settings.plan_cache is None or limits.forms or limits.allocator is not None:
+            return make_plan(settings.algorithm, network, limits)
+        return settings.plan_cache.plan(settings.algorithm, network, limits)
 
     def _apply(
         self, network: Network, plan: Plan, limits: Limits, scope: ScopeBudget | None

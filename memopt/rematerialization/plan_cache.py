@@ -1,0 +1,129 @@
+"""Plans that were made before, in the cache folder, for whoever plans the same again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from memopt.cache_folder import cache_folder
+from memopt.errors import FileError
+from memopt.io import write_local
+from memopt.rematerialization.plan_choice import make_plan
+from memopt.rematerialization.stored_plans import by_name, decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from memopt.rematerialization.limits import Limits, Plan
+    from memopt.rematerialization.network import Network
+
+_MOST_BYTES = 64 << 20
+_NOTHING = b""
+"""What is kept where the best plan is to compute nothing again."""
+
+
+@dataclass(frozen=True)
+class PlanCache:
+    """A folder of plans, each under the digest of what it is for.
+
+    What is found is used only if it is a plan for the graph at hand (see `decode`), and counts for
+    what it needs there. A folder that cannot be read or written is as good as none.
+
+    Attributes:
+        options: How plans are made, in words: with others there are others.
+        most_bytes: What the folder may hold; plans that were not used for longest go first.
+    """
+
+    options: str
+    most_bytes: int = _MOST_BYTES
+
+    def plan(self, algorithm: str, network: Network, limits: Limits) -> Plan:
+        """The plan that was made before, or else a new one; see `make_plan`."""
+        nothing = limits.nothing(network)
+        if nothing.keeps(limits.limit_bytes):
+            return nothing
+        path = cache_folder() / "plans" / self._digest(network, limits)
+        found = self._find(path, network, limits)
+        if found is not None:
+            return found
+        plan = make_plan(algorithm, network, limits)
+        self._keep(path, _NOTHING if plan.done is None else encode(plan.done))
+        return plan
+
+    def _digest(self, network: Network, limits: Limits) -> str:
+        """The same for the same graph, costs, limit and options, in every process."""
+        digest = hashlib.sha256()
+        facts = (_version(), self.options, limits.limit_bytes, network.buffer_graph.held_bytes)
+        for line in (facts, *_described(network)):
+            digest.update(json.dumps(line).encode())
+        return digest.hexdigest()
+
+    def _find(self, path: Path, network: Network, limits: Limits) -> Plan | None:
+        try:
+            data = path.read_bytes()
+            os.utime(path)  # it was used
+        except OSError:
+            return None
+        if data == _NOTHING:
+            return limits.nothing(network)
+        try:
+            return limits.measure(decode(data, network))
+        except FileError:
+            return None
+
+    def _keep(self, path: Path, data: bytes) -> None:
+        """Write a plan, whole or not at all, where that is possible."""
+        with contextlib.suppress(OSError, FileError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_local(str(path), data)
+            self._remove_oldest(path.parent)
+
+    def _remove_oldest(self, folder: Path) -> None:
+        files = [(path, path.stat()) for path in folder.iterdir()]
+        left_bytes = sum(status.st_size for _, status in files)
+        for path, status in sorted(files, key=lambda each: each[1].st_mtime):
+            if left_bytes <= self.most_bytes:
+                break
+            path.unlink(missing_ok=True)
+            left_bytes -= status.st_size
+
+
+def _described(network: Network) -> Iterator[object]:
+    """What a plan depends on, node by node, in the order of their names."""
+    graph = network.buffer_graph
+    nodes, order = graph.nodes, by_name(network)
+    maker = graph.makers
+    rank = {b: at for made in graph.made for at, b in enumerate(made)}
+
+    def name_of(buffer: int) -> tuple[str, int]:
+        is_made = maker[buffer] >= 0
+        return (nodes[maker[buffer]].name, rank[buffer]) if is_made else ("", buffer)
+
+    position = {node: at for at, node in enumerate(network.sequence)}
+    for node in order:
+        made = graph.made[node]
+        yield (
+            nodes[node].name,
+            nodes[node].op,
+            position[node],
+            [nodes[source].name for source in network.inputs[node]],
+            sorted(nodes[follower].name for follower in network.followers[node]),
+            [(graph.size_bytes[b], graph.lasting[b]) for b in made],
+            [[name_of(source) for source in graph.reusable[b]] for b in made],
+            graph.scratch_bytes[node],
+            network.recomputable[node],
+            network.weights[node],
+        )
+
+
+def _version() -> str:
+    try:
+        return version("memopt")
+    except PackageNotFoundError:  # a copy that was not installed
+        return ""
