@@ -33,8 +33,8 @@ class Flags:
         dump_memlog: A file for the memory in use at each operation.
         report_dir: Inside TensorFlow: a folder for a report of each graph that is rewritten.
         min_nodes: Inside TensorFlow: graphs with fewer nodes are left alone.
-        only_lower: Inside TensorFlow: whether a graph stays as it is that is predicted to need no
-            less memory rewritten; "true" or "false".
+        only_lower: Inside TensorFlow: whether a graph stays as it is that is predicted to need
+            hardly less memory rewritten; "true" or "false".
         only: Inside TensorFlow: "training" for graphs that compute gradients, "all" for all.
         deadline_ms: Inside TensorFlow: milliseconds after which a graph is left as it is.
         planning_seconds: Inside TensorFlow: seconds that a plan for a budget may take.

@@ -134,7 +134,7 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
             bytes, "6GiB", or "60%" of what the step itself adds at its peak when it runs unchanged.
             A step that cannot keep it runs at the lowest peak that was found, with a warning.
         min_nodes: Graphs with fewer nodes are left alone.
-        only_lower: Whether a graph stays as it is that is predicted to need no less rewritten.
+        only_lower: Whether a graph stays as it is that is predicted to need hardly less rewritten.
         only: "training" for graphs that compute gradients, "all" for all.
         report_dir: A folder for one JSON report for each graph that is rewritten.
         from_config: Whether `memory_optimization` and `memory_optimizer_target_node_name_scope` of
@@ -220,7 +220,7 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
             bytes, "6GiB", or "60%" of what the step itself adds at its peak when it runs unchanged.
             A step that cannot keep it runs at the lowest peak that was found, with a warning.
         min_nodes: Graphs with fewer nodes are left alone.
-        only_lower: Whether a graph stays as it is that is predicted to need no less rewritten.
+        only_lower: Whether a graph stays as it is that is predicted to need hardly less rewritten.
         only: "training" for graphs that compute gradients, "all" for all.
         report_dir: A folder for one JSON report for each graph that is rewritten.
         from_config: Whether `memory_optimization` and `memory_optimizer_target_node_name_scope` of
@@ -334,7 +334,7 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
             bytes, "6GiB", or "60%" of what the step itself adds at its peak when it runs unchanged.
             A step that cannot keep it runs at the lowest peak that was found, with a warning.
         min_nodes: Graphs with fewer nodes are left alone.
-        only_lower: Whether a graph stays as it is that is predicted to need no less rewritten.
+        only_lower: Whether a graph stays as it is that is predicted to need hardly less rewritten.
         only: "training" for graphs that compute gradients, "all" for all.
         report_dir: A folder for one JSON report for each graph that is rewritten.
         from_config: Whether `memory_optimization` and `memory_optimizer_target_node_name_scope` of

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from memopt.shapes.properties import Properties
 
 _MEBIBYTE = 1 << 20
+_LEAST_SAVING = 0.02
+"""Of what a step needs itself; an order costs some time, too."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,14 @@ class Work:
 
     @cached_property
     def is_in_vain(self) -> bool:
-        """Whether the graph stays, since it is predicted to need no less memory rewritten."""
+        """Whether the graph stays, since it is predicted to need hardly less memory rewritten."""
         runtime = self.report.runtime
         if runtime is None or not self.policy.only_lower:
             return False
-        return runtime.after.peak_bytes >= runtime.before.peak_bytes
+        before, after = runtime.before, runtime.after
+        if runtime.keeps_budget and after.peak_bytes <= runtime.budget_bytes < before.peak_bytes:
+            return False
+        return after.step_peak_bytes > (1 - _LEAST_SAVING) * before.step_peak_bytes
 
     def summary(self) -> str:
         """What was done, or why nothing was."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from memopt.buffers.buffer_graph import BufferGraph
 
-MOST_AHEAD = 31
+MOST_AHEAD = 255
 """No operation starts while one that stands further ahead in the chain has not ended."""
 REACH = 2 * (MOST_AHEAD + 1)
 """What lies further back has ended: what an operation waits for waited for it."""

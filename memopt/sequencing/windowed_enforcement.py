@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from memopt.sequencing.ancestry import REACH, Ancestry
@@ -103,7 +105,7 @@ class _Edges:
         self._more = more
         self._waits = windows.waits
         self._pairs = pairs
-        self._ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, REACH, {})
+        self._ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, REACH + 1, {})
 
     def make(self) -> Iterator[ControlEdge]:
         """The fewest edges that make every operation wait for what it has to, paths included."""
@@ -116,21 +118,28 @@ class _Edges:
                 unit.append(chain[number + 1])
             number += len(unit)
             first = place[unit[0]]
-            needed = {place[other] for node in unit for other in self._more.get(node, ())}
+            distances = [first - place[o] for node in unit for o in self._more.get(node, ())]
+            needed = sum(1 << d for d in {*distances} if 0 < d <= REACH)
             waits = min(max(self._waits[place[node]] for node in unit), first - 1)
-            needed.update(range(max(0, first - REACH), waits + 1))
-            # What is nearest first: what that waited for is waited for as well.
-            for before in sorted(needed, reverse=True):
-                if before < first:
-                    yield from self._wait(chain[before], unit, first - before)
+            nearest, furthest = first - waits, min(first, REACH)
+            if nearest <= furthest:
+                needed |= (1 << (furthest + 1)) - (1 << nearest)
+            yield from self._wait(unit, first, needed)
 
-    def _wait(self, before: int, unit: Sequence[int], distance: int) -> Iterator[ControlEdge]:
-        """Let an operation, or both of a pair, wait for another, if one of them does not yet."""
-        if distance > REACH:
-            return
-        ancestors = [self._ancestry.of(node) for node in unit]
-        if all(bits >> (distance + offset) & 1 for offset, bits in enumerate(ancestors)):
-            return
-        for node in unit:
-            yield ControlEdge(before, node)
-            self._ancestry.add(before, node)
+    def _wait(self, unit: Sequence[int], place: int, needed: int) -> Iterator[ControlEdge]:
+        """Let an operation, or both of a pair, wait for others, told as bits by distance.
+
+        What is nearest first: what that waited for is waited for as well.
+        """
+        while missing := needed & ~self._waited_for(unit):
+            distance = (missing & -missing).bit_length() - 1
+            needed = missing & ~(1 << distance)
+            before = self._chain[place - distance]
+            for node in unit:
+                yield ControlEdge(before, node)
+                self._ancestry.add(before, node)
+
+    def _waited_for(self, unit: Sequence[int]) -> int:
+        """What all of a unit wait for already, as bits by the distance to its first."""
+        bits = [self._ancestry.of(node) >> offset for offset, node in enumerate(unit)]
+        return reduce(and_, bits)

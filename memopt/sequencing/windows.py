@@ -13,6 +13,7 @@ there are threads. What they free is not counted.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,13 +21,15 @@ import numpy as np
 from memopt.sequencing.ancestry import MOST_AHEAD, REACH, Ancestry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
     from memopt.buffers.buffer_graph import MemoryTimeline
 
     Bytes = npt.NDArray[np.int64]
+
+_BITS_BYTES = MOST_AHEAD // 8 + 1
 
 
 class Windows(NamedTuple):
@@ -62,20 +65,22 @@ def find_windows(
     is_pair = np.array(
         [pairs.get(node) == after for node, after in zip(chain, [*chain[1:], -1], strict=True)]
     )
-    usage = _usage_by_distance(timeline, chain, more, threads)
+    usages = _Usages(timeline, chain, more, threads)
     ahead = np.zeros(len(chain), np.int64)
     is_open = np.ones(len(chain), bool)
-    for distance in range(1, MOST_AHEAD + 1):
-        is_open &= usage[distance] <= limit_bytes
+    for distance, usage in enumerate(usages.by_distance(), 1):
+        is_open &= usage <= limit_bytes
         if distance == 1:
             # oneDNN makes one operation of them only if neither waits for the other.
             is_open |= is_pair
+        if not is_open.any():
+            break
         ahead += is_open
     places = np.arange(len(chain))
     last = np.minimum.accumulate((places + ahead)[::-1])[::-1]
     last = np.maximum(last, places + is_pair)
     waits = np.searchsorted(last, places, side="left") - 1
-    return Windows(waits.tolist(), usage[last - places, places].tolist())
+    return Windows(waits.tolist(), usages.at(last - places).tolist())
 
 
 def highest_usage(timeline: MemoryTimeline, chain: Sequence[int], threads: int) -> list[int] | None:
@@ -94,34 +99,50 @@ def highest_usage(timeline: MemoryTimeline, chain: Sequence[int], threads: int) 
     for place, node in enumerate(chain):
         if needed & ~ancestry.of(node) & ((1 << (place + 1)) - 1):
             return None
-    usage_bytes: list[int] = _usage_by_distance(timeline, chain, {}, threads)[-1].tolist()
+    usages = _Usages(timeline, chain, {}, threads)
+    usage_bytes: list[int] = usages.at(np.full(len(chain), MOST_AHEAD)).tolist()
     return usage_bytes
 
 
-def _usage_by_distance(
-    timeline: MemoryTimeline,
-    chain: Sequence[int],
-    more: Mapping[int, Iterable[int]],
-    threads: int,
-) -> Bytes:
-    """By distance and place: the most in use if what is that near may run ahead."""
-    count = len(chain)
-    before, made, scratch = _memory_of(timeline, chain)
-    ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, MOST_AHEAD, more)
-    bits = np.array([ancestry.of(node) for node in chain], np.uint64)
-    in_use = before + made
-    highest = [scratch] + [np.zeros(count, np.int64)] * (threads - 1)
-    usage = [in_use + scratch]
-    for distance in range(1, MOST_AHEAD + 1):
-        follows = bits[distance:] >> np.uint64(distance) & np.uint64(1)
-        is_free = np.zeros(count, bool)
-        is_free[: max(0, count - distance)] = follows == 0
-        in_use = in_use + np.where(is_free, np.roll(made, -distance), 0)
-        lower = np.where(is_free, np.roll(scratch, -distance), 0)
-        for thread, high in enumerate(highest):
-            highest[thread], lower = np.maximum(high, lower), np.minimum(high, lower)
-        usage.append(in_use + sum(highest))
-    return np.array(usage)
+class _Usages:
+    """By place in a chain: the most in use if what is near enough may run ahead."""
+
+    def __init__(
+        self,
+        timeline: MemoryTimeline,
+        chain: Sequence[int],
+        more: Mapping[int, Iterable[int]],
+        threads: int,
+    ) -> None:
+        self._before, self._made, self._scratch = _memory_of(timeline, chain)
+        self._threads = threads
+        ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, MOST_AHEAD, more)
+        words = b"".join(ancestry.of(node).to_bytes(_BITS_BYTES, "little") for node in chain)
+        self._ancestors = np.frombuffer(words, np.uint8).reshape(len(chain), _BITS_BYTES)
+
+    def by_distance(self) -> Iterator[Bytes]:
+        """For the distances from 1 on."""
+        count, made, scratch = len(self._made), self._made, self._scratch
+        in_use = self._before + made
+        highest = [scratch] + [np.zeros(count, np.int64)] * (self._threads - 1)
+        for distance in range(1, MOST_AHEAD + 1):
+            byte, bit = divmod(distance, 8)
+            follows = self._ancestors[distance:, byte] >> bit & 1
+            is_free = np.zeros(count, bool)
+            is_free[: max(0, count - distance)] = follows == 0
+            in_use = in_use + np.where(is_free, np.roll(made, -distance), 0)
+            lower = np.where(is_free, np.roll(scratch, -distance), 0)
+            for thread, high in enumerate(highest):
+                highest[thread], lower = np.maximum(high, lower), np.minimum(high, lower)
+            yield in_use + sum(highest)
+
+    def at(self, distances: Bytes) -> Bytes:
+        """With a distance for each place; 0 for nothing ahead."""
+        found = self._before + self._made + self._scratch
+        furthest = int(distances.max(initial=0))
+        for distance, usage in enumerate(islice(self.by_distance(), furthest), 1):
+            found = np.where(distances == distance, usage, found)
+        return found
 
 
 def _memory_of(timeline: MemoryTimeline, chain: Sequence[int]) -> tuple[Bytes, Bytes, Bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from support.side_by_side import Execution
 from support.small_buffers import SmallGraph, Step, small_graph
 
 from memopt.buffers.buffer_graph import simulate
+from memopt.sequencing import windowed_enforcement, windows
 from memopt.sequencing.ancestry import MOST_AHEAD
 from memopt.sequencing.enforcement import enforce
 from memopt.sequencing.windowed_enforcement import enforce_within
@@ -52,10 +54,26 @@ def highest_of(graph: SmallGraph, chains: list[Chain], threads: int) -> list[int
 
 
 @settings(max_examples=150, deadline=None)
-@given(random_graphs(), st.integers(2, 4), st.sampled_from([1.0, 1.2, 2.0]), st.integers(0, 9))
+@given(
+    random_graphs(),
+    st.integers(2, 4),
+    st.sampled_from([1.0, 1.2, 2.0]),
+    st.integers(0, 9),
+    st.sampled_from([2, MOST_AHEAD]),
+)
 def test_no_execution_needs_more_than_is_allowed(
-    graph: SmallGraph, threads: int, share: float, seed: int
+    graph: SmallGraph, threads: int, share: float, seed: int, most_ahead: int
 ) -> None:
+    """However little may run ahead."""
+    reach = 2 * (most_ahead + 1)
+    with (
+        mock.patch.multiple(windows, MOST_AHEAD=most_ahead, REACH=reach),
+        mock.patch.object(windowed_enforcement, "REACH", reach),
+    ):
+        check_executions(graph, threads, share, seed)
+
+
+def check_executions(graph: SmallGraph, threads: int, share: float, seed: int) -> None:
     timeline = simulate(graph.buffers, graph.precedence.program)
     limit_bytes = int(timeline.held_bytes + share * timeline.step_peak_bytes)
     chains = held(graph, limit_bytes, threads)
@@ -110,6 +128,22 @@ def test_with_much_room_nothing_waits_but_for_what_is_far_behind() -> None:
     edges = held(graph, 1 << 40)[0].edges
     assert edges
     assert all(after - before > MOST_AHEAD for before, after in edges)
+
+
+def test_pairs_wait_for_what_is_far_behind() -> None:
+    """The second of them is one place further away."""
+    names = ("x", "sizes", "gradient")
+    steps = [*(Step(name, (), 8) for name in names), Step("far", (), 100, lasting=True)]
+    steps += [Step(f"free{number}", (), 8, lasting=True) for number in range(3 * MOST_AHEAD)]
+    steps.append(Step("filter", names, 8, op="Conv2DBackpropFilter", lasting=True))
+    steps.append(Step("bias", ("gradient",), 8, op="BiasAddGrad", lasting=True))
+    edges = edges_of(graph := small_graph(steps), held(graph, 1 << 40))
+    for_filter, for_bias = (
+        {edge.split(">")[0] for edge in edges if edge.endswith(name)}
+        for name in (">filter", ">bias")
+    )
+    assert for_filter == for_bias
+    assert len(for_filter) > 1
 
 
 def test_one_thread_leaves_nothing_free() -> None:
