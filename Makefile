@@ -70,7 +70,7 @@ benchmark: $(SETUP)  ## the tables of the README
 	$(BIN)/python benchmarks/fitting.py --unchanged
 	$(BIN)/python benchmarks/planning_speed.py
 	$(BIN)/python benchmarks/planning_graphs.py
-	$(BIN)/python benchmarks/keras_fit.py
+	$(BIN)/python benchmarks/keras_default.py
 
 mutations: $(SETUP)  ## change the core in sixty places, one at a time; count what the tests notice
 	$(BIN)/python benchmarks/mutations.py

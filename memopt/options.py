@@ -263,6 +263,7 @@ def parse_bytes(text: str) -> int:
 
 _SHARE = re.compile(r"(?P<percent>[0-9]+(?:\.[0-9]+)?)\s*%")
 _WHOLE_SHARE = 100
+_DEVICE = "device"
 _FRACTION = re.compile(r"[0-9]*\.[0-9]+")
 
 
@@ -276,27 +277,33 @@ class Budget(DisplayedFields):
         size_bytes: The bytes; 0 for a share.
         percent: The share, in percent, of what the step itself adds at its peak when it runs
             unchanged; what is held comes on top.
+        of_device: Whether it is what the device has on which the step runs; that is known inside
+            TensorFlow alone.
     """
 
     size_bytes: int = 0
     percent: Decimal = Decimal(0)
+    of_device: bool = False
 
     @classmethod
     def parse(cls, text: int | str | Budget) -> Budget:
-        """A budget as people write it: 1500000, "6GiB", "60%".
+        """A budget as people write it: 1500000, "6GiB", "60%", "device".
 
         Raises:
-            OptionsError: It is neither a positive number of bytes nor a positive share.
+            OptionsError: It is neither a positive number of bytes, nor a positive share, nor that
+                word.
         """
         if isinstance(text, Budget):
             return text
+        if str(text).strip().lower() == _DEVICE:
+            return cls(of_device=True)
         match = _SHARE.fullmatch(str(text).strip())
         if match is not None and 0 < Decimal(match["percent"]) <= _WHOLE_SHARE:
             return cls(percent=Decimal(match["percent"]))
         try:
             return cls(size_bytes=parse_bytes(str(text)))
         except OptionsError:
-            raise OptionsError(f"{text!r} is no budget, such as 6GiB or 60%") from None
+            raise OptionsError(f"{text!r} is no budget, such as 6GiB, 60% or device") from None
 
     def limit_bytes(self, held_bytes: int, step_peak_bytes: int) -> int:
         """What it means for a step.
@@ -304,12 +311,22 @@ class Budget(DisplayedFields):
         Args:
             held_bytes: In use before the step.
             step_peak_bytes: What the step adds at its peak when it runs unchanged.
+
+        Raises:
+            OptionsError: It is the device's, which nobody knows here.
         """
+        if self.of_device:
+            raise OptionsError(
+                'the budget "device" is known where a step runs: use it with memopt.enable or '
+                "memopt run, and give bytes here"
+            )
         if self.size_bytes:
             return self.size_bytes
         return held_bytes + int(step_peak_bytes * self.percent / _WHOLE_SHARE)
 
     def __str__(self) -> str:
+        if self.of_device:
+            return _DEVICE
         return f"{self.percent}%" if self.percent else str(self.size_bytes)
 
 

@@ -60,11 +60,16 @@ def test_a_share_is_of_the_steps_own_and_bytes_are_of_everything(
 
 @pytest.mark.parametrize("text", ["0%", "101%", "-5%", "%", "", "all", 0, -1])
 def test_what_is_no_budget_is_refused(text: str | int) -> None:
-    with pytest.raises(OptionsError, match="is no budget, such as 6GiB or 60%"):
+    with pytest.raises(OptionsError, match="is no budget, such as 6GiB, 60% or device"):
         Budget.parse(text)
 
 
-@pytest.mark.parametrize("text", ["60%", "12.5%", "1000"])
+def test_what_a_device_has_is_known_inside_tensorflow_alone(item: GrapplerItem) -> None:
+    with pytest.raises(OptionsError, match="is known where a step runs"):
+        memopt.optimize(item, budget="device")
+
+
+@pytest.mark.parametrize("text", ["60%", "12.5%", "1000", "device"])
 def test_a_budget_prints_as_it_is_read(text: str) -> None:
     assert str(Budget.parse(text)) == text
     assert Budget.parse(Budget.parse(text)) == Budget.parse(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from memopt.cli.group import Group
-from memopt.cli.options import usage
+from memopt.cli.options import as_budget, usage
 from memopt.cli.printing import print_json, print_report, print_verification
 from memopt.console import start_tensorflow, working
 from memopt.errors import FileError
@@ -42,24 +42,31 @@ def demo(model: str, budget: str, steps: int, as_json: bool) -> None:
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--budget", callback=as_budget, help='"6GiB", "60%" or "device"; see MEMOPT_FLAGS.')
 @click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as for `python -m`.")
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
-def run(context: click.Context, is_module: bool, program: str, arguments: tuple[str, ...]) -> None:
+def run(
+    context: click.Context,
+    budget: Budget | None,
+    is_module: bool,
+    program: str,
+    arguments: tuple[str, ...],
+) -> None:
     """Run PROGRAM, a Python file, with every training step in it rewritten.
 
-    What is done MEMOPT_FLAGS says, such as "--budget=60% --report_dir=reports". At the end a
-    summary goes to the standard error.
+    What is done MEMOPT_FLAGS says, such as "--budget=60% --report_dir=reports"; an option comes
+    before it. At the end a summary goes to the standard error.
     """
     from memopt.flags import Flags
     from memopt.plugin.policy import Policy
     from memopt.plugin.run import run_module, run_script
 
     # A mistake in the flags is told before the program starts.
-    Policy.from_flags(Flags.from_environment())
+    Policy.from_flags(Flags.from_environment().overridden_by(Flags(budget=budget)))
     if not is_module and not Path(program).is_file():
         raise FileError(f"{program}: there is no such file")
     group = context.find_root().command
     assert isinstance(group, Group)
-    group.program = partial(run_module if is_module else run_script, program, arguments)
+    group.program = partial(run_module if is_module else run_script, program, arguments, budget)

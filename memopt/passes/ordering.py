@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.context import Context
-    from memopt.graph.graph import Graph
+    from memopt.graph.graph import Graph, Node
     from memopt.graph.rewriter import Rewriter
     from memopt.sequencing.enforcement import Chain
 
@@ -140,7 +140,11 @@ def hold_to(
     for chain in chains:
         if not chain.edges:
             continue
+        waits: dict[int, list[Node]] = {}
+        for before, after in chain.edges:
+            waits.setdefault(after, []).append(nodes[before])
         with rewriter.edit(reason(chain)):
-            for before, after in chain.edges:
-                rewriter.add_control_input(nodes[after], nodes[before])
+            for after, found in waits.items():
+                node = nodes[after]
+                rewriter.set_control_inputs(node, (*node.control_inputs, *found))
     rewriter.hold_to(nodes[number] for number in order.sequence)

@@ -36,7 +36,8 @@ class Policy(DisplayedFields):
         level: How much is done: a `Level` or its name. ORDERED saves memory without recomputation;
             with a budget it recomputes.
         budget: The most memory that may be in use at any moment of a step, everything included:
-            bytes, "6GiB", or "60%" of what the step itself adds at its peak when it runs unchanged.
+            bytes, "6GiB", "60%" of what the step itself adds at its peak when it runs unchanged, or
+            "device" for what the device's allocator may use, less a fifth for what it loses.
             A step that cannot keep it runs at the lowest peak that was found, with a warning.
         min_nodes: Graphs with fewer nodes are left alone.
         only_lower: Whether a graph stays as it is that is predicted to need hardly less memory

@@ -7,6 +7,7 @@ import builtins
 import importlib.util
 import runpy
 import sys
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -20,13 +21,14 @@ from memopt.plugin.switch import enable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from memopt.options import Budget
     from memopt.plugin.records import GraphRecord
 
 _MEBIBYTE = 1 << 20
 _TENSORFLOW = "tensorflow"
 
 
-def run_script(path: str, arguments: Sequence[str]) -> None:
+def run_script(path: str, arguments: Sequence[str], budget: Budget | None = None) -> None:
     """Run a Python file as `python FILE ARGUMENTS` does, with memopt switched on.
 
     The file may set environment variables for TensorFlow, as it could without memopt: TensorFlow is
@@ -35,6 +37,7 @@ def run_script(path: str, arguments: Sequence[str]) -> None:
     Args:
         path: The file.
         arguments: What the file finds in `sys.argv`.
+        budget: The budget of its steps; what MEMOPT_FLAGS says if not given.
 
     Raises:
         FileError: The file cannot be read.
@@ -45,7 +48,7 @@ def run_script(path: str, arguments: Sequence[str]) -> None:
         code = compile(Path(path).read_bytes(), file, "exec")
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror}") from error
-    _switch_on_with_tensorflow()
+    _switch_on_with_tensorflow(budget)
     main = ModuleType("__main__")
     main.__dict__.update(
         __builtins__=builtins,
@@ -60,17 +63,18 @@ def run_script(path: str, arguments: Sequence[str]) -> None:
     exec(code, main.__dict__)  # noqa: S102 - to run the user's own program is what this is for
 
 
-def run_module(name: str, arguments: Sequence[str]) -> None:
+def run_module(name: str, arguments: Sequence[str], budget: Budget | None = None) -> None:
     """Run a module as `python -m MODULE ARGUMENTS` does, with memopt switched on.
 
     Args:
         name: The module.
         arguments: What it finds in `sys.argv`.
+        budget: The budget of its steps; what MEMOPT_FLAGS says if not given.
 
     Raises:
         BaseException: Whatever the program raises; ImportError if there is no such module.
     """
-    _switch_on_with_tensorflow()
+    _switch_on_with_tensorflow(budget)
     sys.argv = [name, *arguments]
     sys.path[0] = str(Path.cwd())
     runpy.run_module(name, run_name="__main__", alter_sys=True)
@@ -98,12 +102,13 @@ def summary(records: Sequence[GraphRecord]) -> list[str]:
     return lines
 
 
-def _switch_on_with_tensorflow() -> None:
+def _switch_on_with_tensorflow(budget: Budget | None) -> None:
     atexit.register(_print_summary)
+    switch_on = enable if budget is None else partial(enable, budget=budget)
     if _TENSORFLOW in sys.modules:
-        enable()
+        switch_on()
     else:
-        sys.meta_path.insert(0, _Finder(enable))
+        sys.meta_path.insert(0, _Finder(switch_on))
 
 
 def _print_summary() -> None:

@@ -131,7 +131,8 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
         level: How much is done: a `Level` or its name. ORDERED saves memory without recomputation;
             with a budget it recomputes.
         budget: The most memory that may be in use at any moment of a step, everything included:
-            bytes, "6GiB", or "60%" of what the step itself adds at its peak when it runs unchanged.
+            bytes, "6GiB", "60%" of what the step itself adds at its peak when it runs unchanged, or
+            "device" for what the device's allocator may use, less a fifth for what it loses.
             A step that cannot keep it runs at the lowest peak that was found, with a warning.
         min_nodes: Graphs with fewer nodes are left alone.
         only_lower: Whether a graph stays as it is that is predicted to need hardly less rewritten.
@@ -217,7 +218,8 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
         level: How much is done: a `Level` or its name. ORDERED saves memory without recomputation;
             with a budget it recomputes.
         budget: The most memory that may be in use at any moment of a step, everything included:
-            bytes, "6GiB", or "60%" of what the step itself adds at its peak when it runs unchanged.
+            bytes, "6GiB", "60%" of what the step itself adds at its peak when it runs unchanged, or
+            "device" for what the device's allocator may use, less a fifth for what it loses.
             A step that cannot keep it runs at the lowest peak that was found, with a warning.
         min_nodes: Graphs with fewer nodes are left alone.
         only_lower: Whether a graph stays as it is that is predicted to need hardly less rewritten.
@@ -331,7 +333,8 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
         level: How much is done: a `Level` or its name. ORDERED saves memory without recomputation;
             with a budget it recomputes.
         budget: The most memory that may be in use at any moment of a step, everything included:
-            bytes, "6GiB", or "60%" of what the step itself adds at its peak when it runs unchanged.
+            bytes, "6GiB", "60%" of what the step itself adds at its peak when it runs unchanged, or
+            "device" for what the device's allocator may use, less a fifth for what it loses.
             A step that cannot keep it runs at the lowest peak that was found, with a warning.
         min_nodes: Graphs with fewer nodes are left alone.
         only_lower: Whether a graph stays as it is that is predicted to need hardly less rewritten.

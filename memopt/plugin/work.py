@@ -11,7 +11,9 @@ from memopt.cluster import VirtualCluster
 from memopt.errors import BudgetError, InvalidGraphError
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.verify import verify_graph, verify_references
+from memopt.options import Budget
 from memopt.plugin import marks
+from memopt.plugin.device_memory import device_budget_bytes
 from memopt.plugin.records import RECORDS
 from memopt.sequencing.frames import verify_loops
 
@@ -123,7 +125,10 @@ class Work:
 
     def _optimize(self) -> OptimizationResult:
         policy = self.policy
-        optimizer = replace(policy.optimizer(policy.budget), runtime=runtime_here())
+        budget = policy.budget
+        if isinstance(budget, Budget) and budget.of_device:
+            budget = Budget(device_budget_bytes(self.item.graph_def))
+        optimizer = replace(policy.optimizer(budget), runtime=runtime_here())
         cluster = VirtualCluster.of(None) if optimizer.pipeline().repeated else None
         return optimizer.optimize(cluster, self.item, self.properties)
 

@@ -69,6 +69,17 @@ def test_a_module_runs(tmp_path: Path) -> None:
     assert result(done) == "RESULT __main__ ['--x']"
 
 
+def test_a_budget_comes_before_that_of_the_environment(tmp_path: Path) -> None:
+    program = "import memopt, tensorflow\nprint('RESULT', memopt.plugin_status().policy.budget)\n"
+    (tmp_path / "train.py").write_text(program)
+    flags = "--budget=60%"
+    done = python(tmp_path, "-m", "memopt", "run", "--budget", "device", "train.py", flags=flags)
+    assert result(done) == "RESULT device"
+    done = python(tmp_path, "-m", "memopt", "run", "--budget", "all", "train.py")
+    assert done.returncode == 2
+    assert "is no budget, such as 6GiB, 60% or device" in done.stderr
+
+
 def test_what_cannot_be_is_told_before_the_program_starts(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('started')\n")
     for arguments, flags, message in (
