@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _COMPILED = "_XlaMustCompile"
-_TRACED_NAME = re.compile(r"(?:__(?:inference|forward|backward))?_*(?P<name>.*?)(?:_[0-9]+)?")
+_TRACED_NAME = re.compile(
+    # The gradient of a function has the number of that, and one of its own.
+    r"(?:__inference_)?_*backward_+(?P<differentiated>.*?)(?:_[0-9]+){1,2}"
+    r"|(?:__(?:inference|forward))?_*(?P<name>.*?)(?:_[0-9]+)?"
+)
 
 
 def watch_traced_functions(process: Process) -> None:
@@ -52,7 +56,7 @@ def compiled_functions(graph_def: GraphDef) -> Iterator[str]:
 def plain_name(traced: str) -> str:
     """What the author called a function that TensorFlow calls `__inference_train_step_123`."""
     match = _TRACED_NAME.fullmatch(traced)
-    return (match["name"] if match else "") or traced
+    return (match["differentiated"] or match["name"] if match else "") or traced
 
 
 class _Watch:

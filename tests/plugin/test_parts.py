@@ -120,7 +120,23 @@ def test_what_xla_compiles_has_a_name() -> None:
     made.node[0].attr["_XlaMustCompile"].b = True
     made.node[0].attr["f"].func.name = "__inference_one_step_on_data_1234"
     assert list(compiled_functions(made)) == ["one_step_on_data"]
-    assert plain_name("step") == "step"
+
+
+@pytest.mark.parametrize(
+    ("traced", "name"),
+    [
+        ("step", "step"),
+        ("step_2", "step"),
+        ("__inference_step_2_1234", "step_2"),
+        ("__forward__conv_xla_13", "conv_xla"),
+        ("__inference___backward__conv_xla_13677_13690", "conv_xla"),
+        ("__backward_step_12_13", "step"),
+        ("__inference_backward_5", "backward"),
+        ("__inference_", "__inference_"),
+    ],
+)
+def test_functions_are_named_as_their_authors_do(traced: str, name: str) -> None:
+    assert plain_name(traced) == name
 
 
 def test_marks() -> None:
