@@ -7,7 +7,8 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memopt.cache_folder import cache_folder
@@ -18,13 +19,13 @@ from memopt.rematerialization.stored_plans import by_name, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from memopt.rematerialization.limits import Limits, Plan
     from memopt.rematerialization.network import Network
 
 _MOST_BYTES = 64 << 20
-_NOTHING = b""
+_MAKE_PLANS = ("planning", "rematerialization")
+_NOTHING = b"nothing"
 """What is kept where the best plan is to compute nothing again."""
 
 
@@ -59,13 +60,15 @@ class PlanCache:
     def _digest(self, network: Network, limits: Limits) -> str:
         """The same for the same graph, costs, limit and options, in every process."""
         digest = hashlib.sha256()
-        facts = (_version(), self.options, limits.limit_bytes, network.buffer_graph.held_bytes)
+        facts = (_planners(), self.options, limits.limit_bytes, network.buffer_graph.held_bytes)
         for line in (facts, *_described(network)):
             digest.update(json.dumps(line).encode())
         return digest.hexdigest()
 
     def _find(self, path: Path, network: Network, limits: Limits) -> Plan | None:
         try:
+            if path.stat().st_size > self.most_bytes:
+                return None
             data = path.read_bytes()
             os.utime(path)  # it was used
         except OSError:
@@ -122,8 +125,11 @@ def _described(network: Network) -> Iterator[object]:
         )
 
 
-def _version() -> str:
-    try:
-        return version("memopt")
-    except PackageNotFoundError:  # a copy that was not installed
-        return ""
+@cache
+def _planners() -> str:
+    """A digest of the sources that make plans: what others found is looked for anew."""
+    digest = hashlib.sha256()
+    for folder in _MAKE_PLANS:
+        for path in sorted((Path(__file__).parents[1] / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

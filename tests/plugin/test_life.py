@@ -8,10 +8,11 @@ import pytest
 from support.child import run_child, start_child
 
 FLAGS = "--only_lower=false"
+PATIENT = "--planning_seconds=0"
 
 
 def train(options: str) -> Any:
-    return run_child("memory", options, TF_CPU_ALLOCATOR_USE_BFC="1")
+    return run_child("memory", options, TF_CPU_ALLOCATOR_USE_BFC="1", MEMOPT_FLAGS=PATIENT)
 
 
 def test_a_keras_fit_needs_less_memory_with_the_same_results() -> None:
@@ -37,7 +38,8 @@ def test_a_keras_fit_that_runs_out_of_memory_runs_to_its_end_within_a_budget() -
     assert run_child("limit", "", **limit)["is_out_of_memory"]
     unlimited = run_child("limit", "")
     for budget in ("36MiB", "device"):
-        assert run_child("limit", f'{{"budget": "{budget}"}}', **limit) == unlimited
+        options = f'{{"budget": "{budget}"}}'
+        assert run_child("limit", options, **limit, MEMOPT_FLAGS=PATIENT) == unlimited
     assert not unlimited["is_out_of_memory"]
 
 

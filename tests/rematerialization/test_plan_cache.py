@@ -201,12 +201,14 @@ def test_a_damaged_plan_is_made_anew(counted: list[int], folder: Path) -> None:
     limits = limits_of(network, 0.6)
     first = PlanCache("").plan(BEST, network, limits)
     (path,) = folder.iterdir()
-    path.write_bytes(path.read_bytes()[:50])
-    second = PlanCache("").plan(BEST, network, limits)
-    assert second.peak_bytes == first.peak_bytes
-    assert len(counted) == 2
-    PlanCache("").plan(BEST, network, limits)
-    assert len(counted) == 2
+    whole = path.read_bytes()
+    for number, damaged in enumerate((whole[:50], b"", b"?" * (len(whole) + 1)), 2):
+        path.write_bytes(damaged)
+        second = PlanCache("", most_bytes=len(whole)).plan(BEST, network, limits)
+        assert second.peak_bytes == first.peak_bytes
+        assert len(counted) == number
+        PlanCache("").plan(BEST, network, limits)
+        assert len(counted) == number
 
 
 def test_a_folder_that_cannot_be_written_is_as_good_as_none(
