@@ -6,8 +6,14 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from memopt.sequencing.ancestry import REACH, Ancestry
+from memopt.sequencing.ancestry import MOST_AHEAD, REACH, Ancestry
 from memopt.sequencing.enforcement import Chain, ControlEdge, enforce, find_chains, find_pairs
+
+_LESS_AHEAD = (63, 15, 3)
+"""How far ahead operations may start where to start further ahead takes too many edges."""
+_MOST_EDGES = 10
+"""For each operation; in a total order there is one. So many are made at most, and some more."""
+_MORE_EDGES = 10_000
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,6 +37,7 @@ def enforce_within(
     What takes over the memory of what it reads waits for the others that read that, as it does in
     the sequence; operations on the same state keep their order.
 
+    Where that takes too many edges, since little else orders the operations, windows are narrower.
     With one thread, and where operations on several devices, in loops or in branches have to be
     ordered, each operation waits for the one before it: see `enforce`.
 
@@ -50,15 +57,19 @@ def enforce_within(
     if threads <= 1 or len(chains) != 1:
         return enforce(graph, sequence, smallest_bytes=smallest_bytes, fed=fed)
     # Late, because of numpy: what needs no windows starts sooner.
-    from memopt.sequencing.windows import find_windows
+    from memopt.sequencing.windows import Room, find_windows
 
     (chain,) = chains
     pairs = find_pairs(graph)
     more = _find_waits(timeline, precedence, chain.nodes, pairs)
     limit_bytes = max(limit_bytes, timeline.peak_bytes)
-    windows = find_windows(timeline, chain.nodes, more, pairs, limit_bytes, threads)
-    edges = list(_Edges(timeline, chain.nodes, more, pairs, windows).make())
-    return [Chain(chain.device, chain.nodes, edges)]
+    for most_ahead in (MOST_AHEAD, *_LESS_AHEAD):
+        room = Room(limit_bytes, threads, most_ahead)
+        windows = find_windows(timeline, chain.nodes, more, pairs, room)
+        edges = _Edges(timeline, chain.nodes, more, pairs, windows).make()
+        if edges is not None:
+            return [Chain(chain.device, chain.nodes, edges)]
+    return enforce(graph, sequence, smallest_bytes=smallest_bytes, fed=fed)
 
 
 def _find_waits(
@@ -107,9 +118,14 @@ class _Edges:
         self._pairs = pairs
         self._ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, REACH + 1, {})
 
-    def make(self) -> Iterator[ControlEdge]:
-        """The fewest edges that make every operation wait for what it has to, paths included."""
+    def make(self) -> list[ControlEdge] | None:
+        """The fewest edges that make every operation wait for what it has to, paths included.
+
+        Returns:
+            `None` if there are too many.
+        """
         chain = self._chain
+        edges: list[ControlEdge] = []
         place = {node: number for number, node in enumerate(chain)}
         number = 0
         while number < len(chain):
@@ -124,7 +140,10 @@ class _Edges:
             nearest, furthest = first - waits, min(first, REACH)
             if nearest <= furthest:
                 needed |= (1 << (furthest + 1)) - (1 << nearest)
-            yield from self._wait(unit, first, needed)
+            edges += self._wait(unit, first, needed)
+            if len(edges) > _MOST_EDGES * number + _MORE_EDGES:
+                return None
+        return edges
 
     def _wait(self, unit: Sequence[int], place: int, needed: int) -> Iterator[ControlEdge]:
         """Let an operation, or both of a pair, wait for others, told as bits by distance.

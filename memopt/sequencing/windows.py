@@ -32,6 +32,20 @@ if TYPE_CHECKING:
 _BITS_BYTES = MOST_AHEAD // 8 + 1
 
 
+class Room(NamedTuple):
+    """What operations that run side by side may take.
+
+    Attributes:
+        limit_bytes: What may be in use. Where the sequence itself needs more, nothing runs ahead.
+        threads: How many operations can run at once.
+        most_ahead: How far ahead of the first that has not ended any may start.
+    """
+
+    limit_bytes: int
+    threads: int
+    most_ahead: int = MOST_AHEAD
+
+
 class Windows(NamedTuple):
     """What the operations of a chain wait for.
 
@@ -49,8 +63,7 @@ def find_windows(
     chain: Sequence[int],
     more: Mapping[int, Iterable[int]],
     pairs: Mapping[int, int],
-    limit_bytes: int,
-    threads: int,
+    room: Room,
 ) -> Windows:
     """The widest windows in which no more is in use than a limit, whatever runs side by side.
 
@@ -59,17 +72,16 @@ def find_windows(
         chain: The nodes that hold memory, as numbers, in the order of the sequence.
         more: By node further nodes that it will wait for.
         pairs: First to second: oneDNN makes one node of them, so neither waits for the other.
-        limit_bytes: What may be in use. Where the sequence itself needs more, nothing runs ahead.
-        threads: How many operations can run at once.
+        room: The limit, and what else there is.
     """
     is_pair = np.array(
         [pairs.get(node) == after for node, after in zip(chain, [*chain[1:], -1], strict=True)]
     )
-    usages = _Usages(timeline, chain, more, threads)
+    usages = _Usages(timeline, chain, more, room.threads)
     ahead = np.zeros(len(chain), np.int64)
     is_open = np.ones(len(chain), bool)
-    for distance, usage in enumerate(usages.by_distance(), 1):
-        is_open &= usage <= limit_bytes
+    for distance, usage in enumerate(islice(usages.by_distance(), room.most_ahead), 1):
+        is_open &= usage <= room.limit_bytes
         if distance == 1:
             # oneDNN makes one operation of them only if neither waits for the other.
             is_open |= is_pair

@@ -60,15 +60,18 @@ def highest_of(graph: SmallGraph, chains: list[Chain], threads: int) -> list[int
     st.sampled_from([1.0, 1.2, 2.0]),
     st.integers(0, 9),
     st.sampled_from([2, MOST_AHEAD]),
+    st.sampled_from([1, 10]),
 )
 def test_no_execution_needs_more_than_is_allowed(
-    graph: SmallGraph, threads: int, share: float, seed: int, most_ahead: int
+    graph: SmallGraph, threads: int, share: float, seed: int, most_ahead: int, most_edges: int
 ) -> None:
-    """However little may run ahead."""
+    """However little may run ahead, and however few edges there may be."""
     reach = 2 * (most_ahead + 1)
     with (
         mock.patch.multiple(windows, MOST_AHEAD=most_ahead, REACH=reach),
-        mock.patch.object(windowed_enforcement, "REACH", reach),
+        mock.patch.multiple(
+            windowed_enforcement, REACH=reach, _MOST_EDGES=most_edges, _MORE_EDGES=0
+        ),
     ):
         check_executions(graph, threads, share, seed)
 
@@ -128,6 +131,21 @@ def test_with_much_room_nothing_waits_but_for_what_is_far_behind() -> None:
     edges = held(graph, 1 << 40)[0].edges
     assert edges
     assert all(after - before > MOST_AHEAD for before, after in edges)
+
+
+def test_too_many_edges_make_windows_narrower() -> None:
+    graph = branches(500)
+    wide = held(graph, 1 << 40)
+    with mock.patch.multiple(windowed_enforcement, _MOST_EDGES=2, _MORE_EDGES=0):
+        narrow = held(graph, 1 << 40)
+    count = len(graph.buffers.nodes)
+    assert len(wide[0].edges) > 2 * count >= len(narrow[0].edges) > 0
+    # Not one after the other: two of the large results may be there at once.
+    assert max(highest_of(graph, narrow, 2)) > max(highest_of(graph, enforced(graph), 2))
+
+
+def enforced(graph: SmallGraph) -> list[Chain]:
+    return enforce(graph.buffers, graph.precedence.program)
 
 
 def test_pairs_wait_for_what_is_far_behind() -> None:
