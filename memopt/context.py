@@ -39,6 +39,11 @@ class Context:
     costs: CostModel | None = None
 
     @property
+    def inter_op_threads(self) -> int:
+        """Operations that may run at once."""
+        return 1 if self.runtime is None else self.runtime.inter_op_threads
+
+    @property
     def named(self) -> frozenset[str]:
         """Names of all nodes that must stay: those that are fed, fetched or kept."""
         return self.fed | self.fetched | self.kept

@@ -228,9 +228,7 @@ class MemoryOptimizer(DisplayedFields):
         """The step's memory as TensorFlow's allocator has it, at a level that looks at it."""
         if not Level.parse(self.level).orders or not len(main.graph):
             return None
-        runtime = main.context.runtime
-        threads = 1 if runtime is None else runtime.inter_op_threads
-        return Step.in_context(main.graph, main.context).run(threads)
+        return Step.in_context(main.graph, main.context).run(main.context.inter_op_threads)
 
     def _in_turn(self, parts: Sequence[_Part], budget_bytes: int) -> Iterator[_Part]:
         """The parts in the order in which they are rewritten, each knowing what it may use.

@@ -128,12 +128,11 @@ def hold_to(
         smallest_bytes: Nodes that touch nothing as large as this are left free.
     """
     graph, nodes = rewriter.graph, order.buffer_graph.nodes
-    runtime = context.runtime
     chains = enforce_within(
         order,
         Precedence.of(graph, order.buffer_graph, roots_of(graph, context.fetched, context.kept)),
         limit_bytes=limit_bytes,
-        threads=1 if runtime is None else runtime.inter_op_threads,
+        threads=context.inter_op_threads,
         smallest_bytes=smallest_bytes,
         fed=context.fed,
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memopt.cluster import VirtualCluster
 from memopt.errors import OptionsError
+from memopt.runtime.settings import ALLOCATOR_VARIABLE, LIMIT_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,8 +18,6 @@ _SHARE = 0.8
 """Of what an allocator may hand out, what a step may use: it hands memory out in chunks that are
 larger than what is asked for, and what lies between them is lost."""
 _MEBIBYTE = 1 << 20
-_USES_LIMIT = "TF_CPU_ALLOCATOR_USE_BFC"
-_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 
 
 def device_budget_bytes(graph_def: GraphDef) -> int:
@@ -48,8 +47,8 @@ def device_budget_bytes(graph_def: GraphDef) -> int:
 
 def _least_of_host(sizes_bytes: Iterable[int]) -> int:
     known = [size_bytes for size_bytes in sizes_bytes if size_bytes]
-    limit = os.environ.get(_LIMIT, "")
-    if os.environ.get(_USES_LIMIT) == "1" and limit.isdecimal():
+    limit = os.environ.get(LIMIT_VARIABLE, "")
+    if os.environ.get(ALLOCATOR_VARIABLE) == "1" and limit.isdecimal():
         known.append(int(limit) * _MEBIBYTE)
     if not known:
         raise OptionsError("the machine's memory is not known: give the budget in bytes")

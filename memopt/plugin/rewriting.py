@@ -147,15 +147,15 @@ class _Call:
         with deadline(policy.deadline_ms):
             item = item_of(graph_def, names)
             work = Work(item, read_shapes(self._native, graph_def), policy)
-            is_better = work.report.modified and not work.is_in_vain
-            rewritten = work.finished() if is_better else None
+            rewritten = work.finished() if work.is_worth_it else None
             # In the deadline, since the effects of edits in a report take time to add up.
-            record = self._report(work, "rewritten" if is_better else "unchanged")
+            record = self._report(work)
         RECORDS.add(record)
         return rewritten
 
-    def _report(self, work: Work, outcome: Outcome) -> GraphRecord:
-        is_rewritten = outcome == "rewritten"
+    def _report(self, work: Work) -> GraphRecord:
+        is_rewritten = work.is_worth_it
+        outcome: Outcome = "rewritten" if is_rewritten else "unchanged"
         record = replace(self._record(outcome, work.summary()), level=work.report.level.value)
         if is_rewritten:
             record = replace(record, nodes_after=work.report.nodes_after)

@@ -75,21 +75,21 @@ class Work:
         """What was asked for; 0 if nothing was."""
         return 0 if self.report.runtime is None else self.report.runtime.budget_bytes
 
-    @cached_property
-    def is_in_vain(self) -> bool:
-        """Whether the graph stays, since it is predicted to need hardly less memory rewritten."""
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether the rewritten graph is to run: one that needs hardly less memory is not."""
         runtime = self.report.runtime
-        if runtime is None or not self.policy.only_lower:
-            return False
+        if not self.report.modified or runtime is None or not self.policy.only_lower:
+            return self.report.modified
         before, after = runtime.before, runtime.after
-        if runtime.keeps_budget and after.peak_bytes <= runtime.budget_bytes < before.peak_bytes:
-            return False
-        return after.step_peak_bytes > (1 - _LEAST_SAVING) * before.step_peak_bytes
+        if after.peak_bytes <= runtime.budget_bytes < before.peak_bytes:
+            return True
+        return after.step_peak_bytes <= (1 - _LEAST_SAVING) * before.step_peak_bytes
 
     def summary(self) -> str:
         """What was done, or why nothing was."""
         runtime = self.report.runtime
-        if self.is_in_vain and self.report.modified and runtime is not None:
+        if runtime is not None and self.report.modified and not self.is_worth_it:
             before, after = (
                 f"{timeline.step_peak_bytes / _MEBIBYTE:.2f} MiB"
                 for timeline in (runtime.before, runtime.after)

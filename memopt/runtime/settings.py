@@ -20,7 +20,9 @@ SETTINGS_FILE = "settings.json"
 
 _MEBIBYTE_BYTES = 2**20
 _SECOND_NS = 10**9
-_LIMIT_VARIABLE = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
+ALLOCATOR_VARIABLE = "TF_CPU_ALLOCATOR_USE_BFC"
+LIMIT_VARIABLE = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
+"""What makes TensorFlow's own allocator serve the host, and what it may use."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,9 @@ class Settings:
     def environment(self) -> dict[str, str]:
         """Environment variables of the process: this one's, changed as the settings ask."""
         environment = dict(os.environ)
-        environment.pop(_LIMIT_VARIABLE, None)
+        environment.pop(LIMIT_VARIABLE, None)
         # Only this allocator's work can be recorded, and only it knows a limit.
-        environment["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
+        environment[ALLOCATOR_VARIABLE] = "1"
         # Several processes share an accelerator.
         environment["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
         # A step that is read from a file needs no Keras, whose import takes a second.
@@ -78,7 +80,7 @@ class Settings:
         if self.mode == "exact":
             environment["TF_ENABLE_ONEDNN_OPTS"] = "0"
         if self.limit_mebibytes is not None:
-            environment[_LIMIT_VARIABLE] = str(self.limit_mebibytes)
+            environment[LIMIT_VARIABLE] = str(self.limit_mebibytes)
         # The process has to find this package wherever this one did.
         package_root = str(Path(__file__).resolve().parents[2])
         paths = [package_root, environment.get("PYTHONPATH", "")]

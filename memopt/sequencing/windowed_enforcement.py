@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.sequencing.precedence import Precedence
-    from memopt.sequencing.windows import Windows
 
 
 def enforce_within(
@@ -65,8 +64,8 @@ def enforce_within(
     limit_bytes = max(limit_bytes, timeline.peak_bytes)
     for most_ahead in (MOST_AHEAD, *_LESS_AHEAD):
         room = Room(limit_bytes, threads, most_ahead)
-        windows = find_windows(timeline, chain.nodes, more, pairs, room)
-        edges = _Edges(timeline, chain.nodes, more, pairs, windows).make()
+        waits = find_windows(timeline, chain.nodes, more, pairs, room)
+        edges = _Edges(timeline, chain.nodes, more, pairs, waits).make()
         if edges is not None:
             return [Chain(chain.device, chain.nodes, edges)]
     return enforce(graph, sequence, smallest_bytes=smallest_bytes, fed=fed)
@@ -110,11 +109,11 @@ class _Edges:
         chain: Sequence[int],
         more: Mapping[int, Sequence[int]],
         pairs: Mapping[int, int],
-        windows: Windows,
+        waits: Sequence[int],
     ) -> None:
         self._chain = chain
         self._more = more
-        self._waits = windows.waits
+        self._waits = waits
         self._pairs = pairs
         self._ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, REACH + 1, {})
 

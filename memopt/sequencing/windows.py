@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.int64]
 
 _BITS_BYTES = MOST_AHEAD // 8 + 1
+_BITS = (1 << (MOST_AHEAD + 1)) - 1
 
 
 class Room(NamedTuple):
@@ -46,25 +47,13 @@ class Room(NamedTuple):
     most_ahead: int = MOST_AHEAD
 
 
-class Windows(NamedTuple):
-    """What the operations of a chain wait for.
-
-    Attributes:
-        waits: By place in the chain: all up to that place must have ended before; -1 for none.
-        usage_bytes: By place: the most that is in use while it is the first that has not ended.
-    """
-
-    waits: list[int]
-    usage_bytes: list[int]
-
-
 def find_windows(
     timeline: MemoryTimeline,
     chain: Sequence[int],
     more: Mapping[int, Iterable[int]],
     pairs: Mapping[int, int],
     room: Room,
-) -> Windows:
+) -> list[int]:
     """The widest windows in which no more is in use than a limit, whatever runs side by side.
 
     Args:
@@ -73,14 +62,19 @@ def find_windows(
         more: By node further nodes that it will wait for.
         pairs: First to second: oneDNN makes one node of them, so neither waits for the other.
         room: The limit, and what else there is.
+
+    Returns:
+        By place in the chain: all up to that place must have ended before; -1 for none.
     """
     is_pair = np.array(
         [pairs.get(node) == after for node, after in zip(chain, [*chain[1:], -1], strict=True)]
     )
-    usages = _Usages(timeline, chain, more, room.threads)
+    ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, MOST_AHEAD, more)
+    ancestors = [ancestry.of(node) for node in chain]
+    usages = _usages_by_distance(timeline, chain, ancestors, room.threads)
     ahead = np.zeros(len(chain), np.int64)
     is_open = np.ones(len(chain), bool)
-    for distance, usage in enumerate(islice(usages.by_distance(), room.most_ahead), 1):
+    for distance, usage in enumerate(islice(usages, room.most_ahead), 1):
         is_open &= usage <= room.limit_bytes
         if distance == 1:
             # oneDNN makes one operation of them only if neither waits for the other.
@@ -91,8 +85,8 @@ def find_windows(
     places = np.arange(len(chain))
     last = np.minimum.accumulate((places + ahead)[::-1])[::-1]
     last = np.maximum(last, places + is_pair)
-    waits = np.searchsorted(last, places, side="left") - 1
-    return Windows(waits.tolist(), usages.at(last - places).tolist())
+    waits: list[int] = (np.searchsorted(last, places, side="left") - 1).tolist()
+    return waits
 
 
 def highest_usage(timeline: MemoryTimeline, chain: Sequence[int], threads: int) -> list[int] | None:
@@ -107,54 +101,42 @@ def highest_usage(timeline: MemoryTimeline, chain: Sequence[int], threads: int) 
         What the graph's edges allow; `None` if something may run further ahead than is looked.
     """
     ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, REACH, {})
+    ancestors = [ancestry.of(node) for node in chain]
     needed = (1 << (REACH + 1)) - (1 << (MOST_AHEAD + 1))
-    for place, node in enumerate(chain):
-        if needed & ~ancestry.of(node) & ((1 << (place + 1)) - 1):
+    for place, bits in enumerate(ancestors):
+        if needed & ~bits & ((1 << (place + 1)) - 1):
             return None
-    usages = _Usages(timeline, chain, {}, threads)
-    usage_bytes: list[int] = usages.at(np.full(len(chain), MOST_AHEAD)).tolist()
+    *_, furthest = _usages_by_distance(timeline, chain, ancestors, threads)
+    usage_bytes: list[int] = furthest.tolist()
     return usage_bytes
 
 
-class _Usages:
-    """By place in a chain: the most in use if what is near enough may run ahead."""
+def _usages_by_distance(
+    timeline: MemoryTimeline, chain: Sequence[int], ancestors: Sequence[int], threads: int
+) -> Iterator[Bytes]:
+    """For the distances from 1 on, by place: the most in use if what is that near may run ahead.
 
-    def __init__(
-        self,
-        timeline: MemoryTimeline,
-        chain: Sequence[int],
-        more: Mapping[int, Iterable[int]],
-        threads: int,
-    ) -> None:
-        self._before, self._made, self._scratch = _memory_of(timeline, chain)
-        self._threads = threads
-        ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, MOST_AHEAD, more)
-        words = b"".join(ancestry.of(node).to_bytes(_BITS_BYTES, "little") for node in chain)
-        self._ancestors = np.frombuffer(words, np.uint8).reshape(len(chain), _BITS_BYTES)
-
-    def by_distance(self) -> Iterator[Bytes]:
-        """For the distances from 1 on."""
-        count, made, scratch = len(self._made), self._made, self._scratch
-        in_use = self._before + made
-        highest = [scratch] + [np.zeros(count, np.int64)] * (self._threads - 1)
-        for distance in range(1, MOST_AHEAD + 1):
-            byte, bit = divmod(distance, 8)
-            follows = self._ancestors[distance:, byte] >> bit & 1
-            is_free = np.zeros(count, bool)
-            is_free[: max(0, count - distance)] = follows == 0
-            in_use = in_use + np.where(is_free, np.roll(made, -distance), 0)
-            lower = np.where(is_free, np.roll(scratch, -distance), 0)
-            for thread, high in enumerate(highest):
-                highest[thread], lower = np.maximum(high, lower), np.minimum(high, lower)
-            yield in_use + sum(highest)
-
-    def at(self, distances: Bytes) -> Bytes:
-        """With a distance for each place; 0 for nothing ahead."""
-        found = self._before + self._made + self._scratch
-        furthest = int(distances.max(initial=0))
-        for distance, usage in enumerate(islice(self.by_distance(), furthest), 1):
-            found = np.where(distances == distance, usage, found)
-        return found
+    Args:
+        timeline: The sequence, one operation at a time.
+        chain: The nodes that hold memory, as numbers.
+        ancestors: By place: what comes before, see `Ancestry`.
+        threads: How many operations can run at once.
+    """
+    count = len(chain)
+    before, made, scratch = _memory_of(timeline, chain)
+    words = b"".join((bits & _BITS).to_bytes(_BITS_BYTES, "little") for bits in ancestors)
+    follows = np.frombuffer(words, np.uint8).reshape(count, _BITS_BYTES)
+    in_use = before + made
+    highest = [scratch] + [np.zeros(count, np.int64)] * (threads - 1)
+    for distance in range(1, MOST_AHEAD + 1):
+        byte, bit = divmod(distance, 8)
+        is_free = np.zeros(count, bool)
+        is_free[: max(0, count - distance)] = follows[distance:, byte] >> bit & 1 == 0
+        in_use = in_use + np.where(is_free, np.roll(made, -distance), 0)
+        lower = np.where(is_free, np.roll(scratch, -distance), 0)
+        for thread, high in enumerate(highest):
+            highest[thread], lower = np.maximum(high, lower), np.minimum(high, lower)
+        yield in_use + sum(highest)
 
 
 def _memory_of(timeline: MemoryTimeline, chain: Sequence[int]) -> tuple[Bytes, Bytes, Bytes]:
