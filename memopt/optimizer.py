@@ -72,9 +72,10 @@ class MemoryOptimizer(DisplayedFields):
         costs: How long operations take in the simulation; see `choose_costs`.
         scheduler: How the simulation counts; by default as Grappler does, but for copies on the
             host, which count on the device only if `as_grappler`.
-        as_grappler: Do exactly what Grappler does: know no more shapes than it infers, and
-            accumulate sums in variables, though then the order of additions, and with it the last
-            bits of the results, depends on timing. Otherwise results keep their bits.
+        as_grappler: Do exactly what Grappler does: know no more shapes than it infers, accumulate
+            sums in variables, though then the order of additions, and with it the last bits of the
+            results, depends on timing, and let copies change that of others. Otherwise results
+            keep their bits.
         deadline_ms: Milliseconds after which no further pass starts; 0 for no deadline.
         budget: What may be in use at any moment of the step, everything included: a `Budget`, bytes
             ("6GiB") or a share ("60%"). Kept at level ORDERED, by recomputing results.
@@ -131,6 +132,7 @@ class MemoryOptimizer(DisplayedFields):
                     hints_only=not level.recomputes,
                     rule=self.rule,
                     all_ports=self.all_ports,
+                    same_sums=not self.as_grappler,
                 )
             )
         if level.orders:
@@ -141,7 +143,13 @@ class MemoryOptimizer(DisplayedFields):
         if level.schedules:
             repeated.append(AddnScheduling(running_sums=not self.as_grappler))
         if level.swaps or level.swaps_by_hint:
-            repeated.append(Swapping(heuristics=level.swaps, improved=level.improves))
+            repeated.append(
+                Swapping(
+                    heuristics=level.swaps,
+                    improved=level.improves,
+                    same_sums=not self.as_grappler,
+                )
+            )
         chosen = {pass_.name: pass_ for pass_ in (*once, *repeated)}
         for spec in self.pass_options:
             name = spec.partition("{")[0]

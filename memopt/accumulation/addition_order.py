@@ -29,7 +29,10 @@ _INTEGERS = frozenset({3, 4, 5, 6, 9, 17, 22, 23})
 _HELD = frozenset({"Const", "HostConst", "Variable", "VariableV2", "VarHandleOp"})
 """Ops that keep the buffers of their outputs."""
 
-_HANDING_ON = frozenset({"Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient"})
+_HANDING_ON = frozenset(
+    "Bitcast CheckNumerics EnsureShape ExpandDims Identity PreventGradient Reshape Squeeze "
+    "StopGradient".split()
+)
 """Ops whose output is their first input's buffer."""
 
 _OWN_BUFFER = frozenset(
@@ -42,11 +45,22 @@ _OWN_BUFFER = frozenset(
     "ReluGrad Rsqrt RsqrtGrad Selu SeluGrad Sigmoid SigmoidGrad Sin Softmax Softplus SoftplusGrad "
     "Softsign SoftsignGrad Sqrt SqrtGrad Square SquaredDifference StatelessRandomNormalV2 "
     "StatelessRandomUniformV2 StatelessTruncatedNormalV2 Sub Tanh TanhGrad TruncatedNormal "
-    "UnsortedSegmentSum".split()
+    "UnsortedSegmentSum "
+    # What Grappler and oneDNN make of them, and what normalizes.
+    "_FusedBatchNormEx _FusedConv2D _FusedConv3D _FusedDepthwiseConv2dNative _FusedMatMul "
+    "_MklFusedBatchMatMulV2 _MklLayerNorm FusedBatchNorm FusedBatchNormGrad FusedBatchNormGradV2 "
+    "FusedBatchNormGradV3 FusedBatchNormV2 FusedBatchNormV3 "
+    # What moves and selects.
+    "ClipByValue DepthToSpace Floor FloorDiv FloorMod GatherV2 LRN LRNGrad MulNoNan "
+    "ResourceGather Round Select SelectV2 Sign SpaceToDepth Xdivy "
+    "Xlogy".split()
 )
 """Ops that give their output a buffer that nobody else holds, if need be one of an input."""
 
-_LETTING_GO = _OWN_BUFFER | {"Rank", "Shape", "ShapeN", "Size", "ZerosLike"}
+_LETTING_GO = _OWN_BUFFER | frozenset(
+    "ArgMax Equal Greater GreaterEqual L2Loss Less LessEqual NotEqual OnesLike Rank Shape ShapeN "
+    "Size ZerosLike".split()
+)
 """Ops that do not hold on to an input that somebody else reads as well."""
 
 
@@ -61,9 +75,20 @@ def find_addition_order(
     inputs = node.inputs
     if node.op != "AddN" or node.attributes["T"].type in _INTEGERS:
         return inputs
+    slot = find_taken_slot(numbering, node, fetched)
+    return None if slot is None else take_slot(inputs, slot)
+
+
+def find_taken_slot(numbering: Numbering, node: Node, fetched: Collection[str]) -> int | None:
+    """The input whose buffer an AddN takes over, as far as that matters; 0 also for none.
+
+    `None` if that depends on timing, or is not known.
+    """
+    if node.op != "AddN":
+        return None
     holders = _Holders(numbering, node, fetched)
     possible: set[int] = set()
-    for slot, tensor in enumerate(inputs):
+    for slot, tensor in enumerate(node.inputs):
         free = holders.leave(tensor)
         if free is not False:
             # To change the first two places changes no sum.
@@ -73,10 +98,12 @@ def find_addition_order(
     else:
         # It may be that none is free; then the sum gets a new buffer.
         possible.add(0)
-    if len(possible) > 1:
-        return None
-    (taken,) = possible
-    return (inputs[taken], *inputs[1:taken], inputs[0], *inputs[taken + 1 :]) if taken else inputs
+    return possible.pop() if len(possible) == 1 else None
+
+
+def take_slot(inputs: tuple[Tensor, ...], slot: int) -> tuple[Tensor, ...]:
+    """The inputs of an AddN in the order in which it adds if it takes over one's buffer."""
+    return (inputs[slot], *inputs[1:slot], inputs[0], *inputs[slot + 1 :]) if slot else inputs
 
 
 def addition_groups(terms: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
@@ -97,7 +124,7 @@ def find_disturbed_sum(numbering: Numbering, node: Node) -> Node | None:
     """
     for tensor in dict.fromkeys(node.inputs):
         for reader in _find_sharing(tensor).readers:
-            if reader is not node and _has_order(reader) and not leads_to(numbering, node, reader):
+            if reader is not node and has_order(reader) and not leads_to(numbering, node, reader):
                 return reader
     return None
 
@@ -168,7 +195,7 @@ def _hands_on(node: Node) -> bool:
     return node.op in _HANDING_ON or (node.op == "AddN" and len(node.inputs) == 1)
 
 
-def _has_order(node: Node) -> bool:
+def has_order(node: Node) -> bool:
     """Whether the order in which a node adds makes a difference."""
     is_sum = node.op in ("AddN", "AccumulateNV2") and len(node.inputs) > _ANY_ORDER
     return is_sum and node.attributes["T"].type not in _INTEGERS

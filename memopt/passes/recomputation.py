@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from memopt.accumulation.sum_orders import SumOrders
 from memopt.costs.op_cost import is_cheap
 from memopt.errors import OptionsError
 from memopt.graph import op_types
@@ -52,12 +53,16 @@ class Recomputation(Pass):
 
     Refused beyond Grappler, with a reason in the report, because the result could change:
     operations with state, even with a hint; a read of a v1 reference variable that an update may
-    overtake; a copy that feeds a Merge, whose trigger could be dead. Repeated control inputs of a
+    overtake; a copy that feeds a Merge, whose trigger could be dead; copies of a sum, or of
+    what reads its inputs, if its order of addition depends on timing. A sum that would be added in
+    another order is split. Repeated control inputs of a
     trigger are dropped. The names, devices and results of all original nodes stay as they are.
     """
 
     name: ClassVar[str] = "recomputation"
-    touches: ClassVar[frozenset[Touches]] = frozenset({Touches.NODES, Touches.DATA_EDGES})
+    touches: ClassVar[frozenset[Touches]] = frozenset(
+        {Touches.NODES, Touches.DATA_EDGES, Touches.ATTRIBUTES, Touches.OPS}
+    )
 
     target_scope: str = "gradients/"
     """Targets are the nodes whose name starts with this or contains it after a slash; "auto"
@@ -68,6 +73,8 @@ class Recomputation(Pass):
     """How cheap ops are told: Grappler's "list", or by "cost" (arithmetic per byte produced)."""
     all_ports: bool = False
     """Redirect targets on every output port, where Grappler redirects only output 0."""
+    same_sums: bool = True
+    """Split sums that would be added in another order, where Grappler changes their last bit."""
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
@@ -84,8 +91,9 @@ class Recomputation(Pass):
         if not groups:
             return
         reads = ReferenceReads(graph, numbering, context.fetched)
+        sum_orders = SumOrders(graph, context, is_kept=self.same_sums)
         for group in groups:
-            reason = _why_not(graph, reads, numbering, group)
+            reason = _why_not(graph, reads, numbering, group, sum_orders)
             if reason is not None:
                 rewriter.decline(numbering.nodes[group.sources[-1]], reason)
                 continue
@@ -93,6 +101,7 @@ class Recomputation(Pass):
             for place in group.sources:
                 name = numbering.nodes[place].name
                 context.properties.copy(COPY_PREFIX + name, name)
+        sum_orders.keep(rewriter)
 
     def groups(self, graph: Graph, numbering: Numbering, context: Context) -> list[Group]:
         """What would be recomputed together, in the pass's order; nothing is changed."""
@@ -187,7 +196,13 @@ def _prune(numbering: Numbering, members: set[int], is_target: list[bool]) -> Gr
     )
 
 
-def _why_not(graph: Graph, reads: ReferenceReads, numbering: Numbering, group: Group) -> str | None:
+def _why_not(
+    graph: Graph,
+    reads: ReferenceReads,
+    numbering: Numbering,
+    group: Group,
+    sum_orders: SumOrders,
+) -> str | None:
     """Why a group must be left alone, or `None`."""
     for place in group.targets:
         if numbering.nodes[place].op in op_types.MERGES:
@@ -196,6 +211,9 @@ def _why_not(graph: Graph, reads: ReferenceReads, numbering: Numbering, group: G
         for prefix in (COPY_PREFIX, TRIGGER_PREFIX):
             if prefix + numbering.nodes[place].name in graph:
                 return f"the name {prefix + numbering.nodes[place].name!r} is taken"
+        disturbs = sum_orders.why_not_again(numbering.nodes[place])
+        if disturbs is not None:
+            return disturbs
     return reads.overtaken(group.sources, group.targets)
 
 

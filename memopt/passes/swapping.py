@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from memopt.accumulation.sum_orders import SumOrders
 from memopt.errors import OptionsError
 from memopt.graph import op_types
 from memopt.graph.rewriter import Touches
@@ -57,14 +58,21 @@ class Swapping(Pass):
     Refused beyond Grappler, with a reason in the report, because the graph could fail, hang or
     compute something else: a reader that is a Merge, whose trigger could be dead; a Merge that
     would wait for the copy out; strings, resources and variants; the memory of a variable that is
-    updated in place.
+    updated in place; a tensor that a sum reads whose order
+    of addition depends on timing. A sum that would be added in another order is split.
 
     A second run on the result may swap more, as in Grappler: it does not know its own copies.
     """
 
     name: ClassVar[str] = "swapping"
     touches: ClassVar[frozenset[Touches]] = frozenset(
-        {Touches.NODES, Touches.DATA_EDGES, Touches.CONTROL_EDGES, Touches.ATTRIBUTES}
+        {
+            Touches.NODES,
+            Touches.DATA_EDGES,
+            Touches.CONTROL_EDGES,
+            Touches.ATTRIBUTES,
+            Touches.OPS,
+        }
     )
 
     heuristics: bool = True
@@ -75,6 +83,10 @@ class Swapping(Pass):
     """What moves the bytes: "copy", "identity" or "serialize"; see `Swapper`."""
     device_type: str = "GPU"
     """The type of the devices whose tensors are swapped; a CPU's only by "serialize"."""
+
+    same_sums: bool = True
+    """Split sums that would be added in another order, where Grappler changes their last bit; the
+    improved way always does."""
 
     def __post_init__(self) -> None:
         if self.ops not in swap_ops.SWAP_OPS:
@@ -151,6 +163,7 @@ class PairRewrite:
         self._history = history
         self._swapper = Swapper(options.ops, options.device_type, rewriter, context.properties)
         self._triggers = TriggerSearch(earliest_ends_ns(rewriter.graph, simulated.execution_ns))
+        self._sum_orders = SumOrders(rewriter.graph, context, is_kept=options.same_sums)
         self._left: dict[Tensor, int] = {}
 
     def apply(self, wanted: dict[Node, list[int]]) -> None:
@@ -163,6 +176,7 @@ class PairRewrite:
         for reader, slots in wanted.items():
             if reader.name not in self._history.nodes:
                 self._swap_inputs(reader, slots)
+        self._sum_orders.keep(self._rewriter)
 
     def in_trigger(self, reader: Node, slots: list[int]) -> Node | str:
         """The node after which the copies of inputs may start, or in words why there is none."""
@@ -231,6 +245,9 @@ class PairRewrite:
             return f"{reader.op!r} is no op of TensorFlow's"
         if shares_reference(reader.inputs[slot]):
             return f"it {SHARES_REFERENCE}"
+        changes = self._sum_orders.why_not_moved(reader.inputs[slot].node)
+        if changes is not None:
+            return changes
         group = f"{reader.name}_{slot}"
         taken = [prefix + group for prefix in PREFIXES if prefix + group in self._rewriter.graph]
         if taken:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from memopt.sequencing.frames import find_loop_entries
 from memopt.sequencing.precedence import Precedence
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from memopt.buffers.buffer_graph import BufferGraph
 
@@ -32,6 +32,8 @@ class Network:
         recomputable: By node: whether running it again gives the same and disturbs nobody.
         weights: By node: what running it again costs beside other nodes; at least 1.
         intensities: By node: how much it computes for each byte that it moves, beside other nodes.
+        bound: By node that must neither run again nor be stored elsewhere: the name of a sum whose
+            order of addition could change (see `find_shared_inputs`).
     """
 
     buffer_graph: BufferGraph
@@ -41,6 +43,7 @@ class Network:
     recomputable: Sequence[bool]
     weights: Sequence[int]
     intensities: Sequence[float] = ()
+    bound: Mapping[int, str] = field(default_factory=dict)
 
     @cached_property
     def precedence(self) -> Precedence:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memopt.accumulation.sum_orders import SumOrders
 from memopt.graph import op_types
 from memopt.swapping.candidates import (
     SHARES_REFERENCE,
@@ -28,7 +29,8 @@ class Eligibility:
     """Answers once per tensor and node, however often a graph is swapped in.
 
     1. A tensor may be swapped if the step makes it in any case, it does not last beyond the step,
-       the caller neither gives nor keeps it, and its bytes can be copied.
+       the caller neither gives nor keeps it, its bytes can be copied, and no sum is added in an
+       order that follows from who reads it.
     2. A node may be told to wait, or be waited for, if it runs in every step. So nothing that lies
        behind a Switch, a Merge or the border of a loop's frame takes part, and nothing that is fed.
     """
@@ -37,6 +39,7 @@ class Eligibility:
         self._context = context
         self._swapper = swapper
         self._conditional = conditional_nodes(graph)
+        self.sum_orders = SumOrders(graph, context)
         self._tensors: dict[Tensor, str | None] = {}
         self._nodes: dict[Node, bool] = {}
         self._readers: dict[tuple[Node, int], bool] = {}
@@ -83,6 +86,7 @@ class Eligibility:
         reason = reason or why_not_swappable(tensor)
         if reason is None and shares_reference(tensor):
             reason = SHARES_REFERENCE
+        reason = reason or self.sum_orders.why_not_moved(node)
         if reason is not None:
             return reason
         return self._swapper.why_not(op_types.port_types(node).outputs[tensor.port])

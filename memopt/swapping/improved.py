@@ -52,6 +52,7 @@ class SharedSwaps:
         for plan in planner.plan_annotated(wanted):
             self._rewrite(plan)
         self._decline(planner.dropped)
+        self._eligibility.sum_orders.keep(self._rewriter)
         self._simulated.forget()
 
     def fit(self, device: Device) -> None:
@@ -82,6 +83,7 @@ class SharedSwaps:
         if timeline.peak_bytes > device.memory_bytes:
             dropped |= self._left_at_peak(device, timeline)
         self._decline(dropped)
+        self._eligibility.sum_orders.keep(self._rewriter)
         self._simulated.forget()
 
     def _planner(self, device: Device, timeline: DeviceTimeline) -> Planner:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memopt.accumulation.addition_order import has_order
+from memopt.accumulation.shared_inputs import find_shared_inputs
 from memopt.cluster import Device
 from memopt.costs.estimator.grappler_costs import GrapplerCosts
 from memopt.graph import op_types
@@ -69,6 +71,11 @@ def network_of(
     for before, after in find_state_order(graph, nodes, sequence):
         followers[before].append(after)
     frames = find_frames(nodes, sequence)
+    bound = {
+        place[node]: shared.sums[0].name
+        for shared in find_shared_inputs(nodes, context.properties)
+        for node in (*shared.makers, *shared.readers)
+    }
     named = context.fed | context.fetched | context.kept | declined
     recomputable = [False] * len(nodes)
     costs = context.costs or GrapplerCosts()
@@ -79,6 +86,8 @@ def network_of(
         hint = hints.of(node)
         recomputable[number] = (
             not frames[number]
+            and number not in bound
+            and not has_order(node)
             and node.name not in named
             and hint not in (KEEP, SWAP)
             and can_run_twice(node, graph.library)
@@ -96,6 +105,7 @@ def network_of(
         recomputable=recomputable,
         weights=weights,
         intensities=intensities,
+        bound=bound,
     )
 
 

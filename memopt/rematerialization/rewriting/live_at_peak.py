@@ -82,6 +82,8 @@ def _why_not_again(
         return "it restores what is kept in another form"
     number = place[original]
     if not network.recomputable[number]:
+        if number in network.bound:
+            return f"the order in which {network.bound[number]!r} adds could change"
         is_hinted = hints.of(network.buffer_graph.nodes[number]) == KEEP
         return "a hint says to keep it" if is_hinted else "what makes it may not run twice"
     time_us = network.weights[number] / _NS_PER_US

@@ -32,7 +32,8 @@ def find_forms(
     """By node of a network: the forms in which its result can be stored.
 
     A result is stored only if it is all that its node makes, a tensor of known size in a buffer of
-    its own, outside of v1 control flow, and neither fed, fetched nor kept. The node itself may be
+    its own, outside of v1 control flow, neither fed, fetched nor kept, and no sum is added in an
+    order that follows from who reads it (`find_shared_inputs`). The node itself may be
     of any kind, random or with state: it does not run again.
 
     Args:
@@ -49,6 +50,8 @@ def find_forms(
     for number in network.sequence:
         node = nodes[number]
         if frames[number] or node.op in CONTROL_FLOW or node.name in named:
+            continue
+        if number in network.bound:
             continue
         tensor = _find_result(node, network.buffer_graph.made[number], rewriter, context)
         if tensor is None:

@@ -1,0 +1,114 @@
+"""Buffers by whose readers sums are added in one order or another.
+
+AddN takes over the buffer of the first input that nobody else holds, and adds in the order that
+follows from it (see `addition_order`). Whoever lets another reader of such a buffer wait until
+later, or takes one away, can change that order, and with it the last bit of the sum. Sums of two
+inputs, of integers, or split by `RunningSums` have the same bits in any order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from memopt.accumulation.addition_order import has_order
+from memopt.buffers.kernel_table import ALIASES, PORT_BY_PORT, ROWS, UNCHANGED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from memopt.graph.graph import Node, Tensor
+    from memopt.shapes.properties import Properties
+
+_FORWARDED = dict.fromkeys(("Enter", "Exit", "NextIteration", "RefSwitch", "Switch"), 0)
+"""Control flow by the slot of the buffer that it hands on."""
+
+
+class SharedInput(NamedTuple):
+    """A buffer that a sum reads, and somebody else as well.
+
+    Attributes:
+        sums: The sums that may take it over, first to last in the graph.
+        makers: Who made it, and who hands it on.
+        readers: Who reads it, sums among them.
+    """
+
+    sums: tuple[Node, ...]
+    makers: tuple[Node, ...]
+    readers: tuple[Node, ...]
+
+
+def find_shared_inputs(nodes: Iterable[Node], properties: Properties) -> list[SharedInput]:
+    """The buffers by whose readers sums are added in one order or another.
+
+    Args:
+        nodes: Of a graph.
+        properties: Sizes of their tensors: a buffer that is handed on has the size that it had.
+    """
+    found: dict[Tensor, SharedInput | None] = {}
+    for node in nodes:
+        if not has_order(node):
+            continue
+        for tensor in node.inputs:
+            root = tensor
+            while (source := _handed_on(root, properties)) is not None:
+                root = source
+            if root not in found:
+                found[root] = _shared(root, properties)
+    return [shared for shared in found.values() if shared is not None]
+
+
+def _shared(root: Tensor, properties: Properties) -> SharedInput | None:
+    tensors = {root: None}
+    readers: dict[Node, None] = {}
+    pending = [root]
+    while pending:
+        for reader, slot in pending.pop().uses:
+            views = _views(reader, slot, properties)
+            if not views:
+                readers[reader] = None
+            pending += [view for view in views if view not in tensors]
+            tensors.update(dict.fromkeys(views))
+    if len(readers) == 1:
+        return None
+    sums = sorted(filter(has_order, readers), key=lambda node: node.index)
+    makers = dict.fromkeys(tensor.node for tensor in tensors)
+    return SharedInput(tuple(sums), tuple(makers), tuple(readers))
+
+
+def _handed_on(tensor: Tensor, properties: Properties) -> Tensor | None:
+    """The input whose buffer a tensor may be."""
+    inputs = tensor.node.inputs
+    slot = _source_slot(tensor.node, tensor.port)
+    if slot is None or slot >= len(inputs):
+        return None
+    return inputs[slot] if _may_share(tensor, inputs[slot], properties) else None
+
+
+def _views(reader: Node, slot: int, properties: Properties) -> list[Tensor]:
+    """The outputs of a reader that may be the buffer of an input."""
+    return [
+        output
+        for output in reader.outputs
+        if _source_slot(reader, output.port) == slot
+        and _may_share(output, reader.inputs[slot], properties)
+    ]
+
+
+def _source_slot(node: Node, port: int) -> int | None:
+    if node.op in PORT_BY_PORT:
+        return port
+    if node.op in _FORWARDED:
+        return _FORWARDED[node.op]
+    if node.op == "AddN":
+        return 0 if len(node.inputs) == 1 else None
+    known = ALIASES.get(node.op)
+    if known is not None:
+        return known.get(port)
+    return ROWS.get(node.op, UNCHANGED.get(node.op))
+
+
+def _may_share(output: Tensor, source: Tensor, properties: Properties) -> bool:
+    if output.node.op in ROWS:
+        return True
+    sizes = (properties.size_bytes(output.name), properties.size_bytes(source.name))
+    return None in sizes or sizes[0] == sizes[1]
