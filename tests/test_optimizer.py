@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -313,17 +313,18 @@ def test_options_that_are_not_valid_are_refused_at_once(
         optimize("a file that is not even read", **options)
 
 
-RELAX, SCHEDULE, SWAP = RelaxAllocator(), AddnScheduling(), Swapping()
+RELAX, SCHEDULE, SWAP = RelaxAllocator(), AddnScheduling(), Swapping(same_sums=False)
+RECOMPUTE = Recomputation(same_sums=False)
 
 
 @pytest.mark.parametrize(
     ("level", "passes"),
     [
         ("No_Mem_Opt", ()),
-        ("manual", (RELAX, Recomputation(hints_only=True), Swapping(heuristics=False))),
-        ("heuristics", (RELAX, Recomputation(), SCHEDULE, SWAP)),
+        ("manual", (RELAX, replace(RECOMPUTE, hints_only=True), replace(SWAP, heuristics=False))),
+        ("heuristics", (RELAX, RECOMPUTE, SCHEDULE, SWAP)),
         ("default_mem_opt", (RELAX, SCHEDULE, SWAP)),
-        ("recomputation_heuristics", (RELAX, Recomputation())),
+        ("recomputation_heuristics", (RELAX, RECOMPUTE)),
         ("SCHEDULING_HEURISTICS", (RELAX, SCHEDULE)),
         ("swapping_heuristics", (RELAX, SWAP)),
     ],
