@@ -349,7 +349,7 @@ def test_every_level_has_a_line_above() -> None:
 def test_a_level_of_our_own_swaps_in_a_better_way() -> None:
     optimizer = MemoryOptimizer("improved_heuristics")
     *others, swapping = MemoryOptimizer().passes()
-    assert swapping == SWAP
+    assert swapping == replace(SWAP, same_sums=True)
     assert optimizer.passes() == (*others, Swapping(improved=True))
 
 
