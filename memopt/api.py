@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.cluster import VirtualCluster
 from memopt.costs.choice import GRAPPLER
-from memopt.errors import OptionsError
+from memopt.errors import OptionsError, PluginError
 from memopt.flags import Flags
+from memopt.graph.final import is_final
 from memopt.io import as_item, write_bytes
 from memopt.optimizer import MemoryOptimizer
 from memopt.options import DEFAULT_TARGET_SCOPE, Level, PlanBudget, as_texts, check_whole
@@ -116,6 +117,10 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
     if optimizer.pipeline().repeated:
         cluster = VirtualCluster.of(devices)
     item = as_item(graph, fetch, feed)
+    if is_final(item.graph_def):
+        from memopt.plugin.work import runtime_here
+
+        optimizer = replace(optimizer, runtime=runtime_here())
     result = optimizer.optimize(cluster, replace(item, keep=(*item.keep, *as_texts("keep", keep))))
     _dump(result, flags)
     return result
@@ -130,6 +135,7 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
     function: ConcreteFunction,
     *,
     graph_def: GraphDef | None = None,
+    after_grappler: bool | None = None,
     level: str | None = None,
     devices: VirtualCluster | Iterable[Device | str] | None = None,
     target_scope: str = DEFAULT_TARGET_SCOPE,
@@ -158,6 +164,10 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
         function: The function, from `tf.function(...).get_concrete_function(...)`.
         graph_def: A graph that `optimize` made of this function, instead of options; if not given,
             the function is optimized with the options that follow.
+        after_grappler: Whether Grappler works on the function before memopt and is off for the
+            result, which then has the bits of the function under TensorFlow's defaults. By default
+            for a training step of which no node is named (in `fetch`, `feed` or `keep`) and where
+            Grappler is on. Other functions are rewritten as they are, and can be differentiated.
         level: How much is done; see `Level`. Without, HEURISTICS, or ORDERED with a budget.
         devices: What the step runs on: a cluster, or devices or their descriptions
             ("GPU:0=GPU:16GiB"). Without, this machine's, as TensorFlow lists them.
@@ -188,7 +198,6 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
 
     optimized = partial(
         optimize,
-        function,
         level=level,
         devices=devices,
         target_scope=target_scope,
@@ -209,10 +218,36 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
         keep=keep,
     )
     if graph_def is None:
-        graph_def = optimized().graph_def
-    elif _differ_from_defaults(optimized.keywords):
+        names_nodes = bool(fetch or feed or keep or as_grappler)
+        if after_grappler or (after_grappler is None and not names_nodes):
+            function = _settled(function, is_asked=bool(after_grappler))
+        graph_def = optimized(function).graph_def
+    elif after_grappler is not None or _differ_from_defaults(optimized.keywords):
         raise OptionsError("options have no effect on a graph that is given")
     return build_function(graph_def, function)
+
+
+def _settled(function: ConcreteFunction, *, is_asked: bool) -> ConcreteFunction:
+    """What Grappler makes of a function; itself where that cannot be.
+
+    Raises:
+        OptionsError: It was asked for.
+        PluginError: It was asked for, and another plugin rewrites graphs in this process.
+    """
+    from memopt.plugin.settled import settle
+
+    try:
+        settled = settle(function)
+    except PluginError:
+        if is_asked:
+            raise
+        settled = None
+    if settled is None and is_asked:
+        raise OptionsError(
+            f"after_grappler: Grappler makes nothing of function {function.graph.name}, or it "
+            "computes no gradients"
+        )
+    return settled or function
 
 
 def _differ_from_defaults(options: Mapping[str, Any]) -> bool:

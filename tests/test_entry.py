@@ -42,7 +42,7 @@ def step(request: pytest.FixtureRequest) -> TrainingStep:
 
 @pytest.fixture(scope="module")
 def rewritten(step: TrainingStep) -> Any:
-    return memopt.rewrite(step.function, **EVERYTHING)
+    return memopt.rewrite(step.function, after_grappler=False, **EVERYTHING)
 
 
 def arguments_of(step: TrainingStep) -> list[Any]:

@@ -72,7 +72,7 @@ LEAVES = {
 
 SERIALIZERS = {
     f"memopt.graph.{name}"
-    for name in "graphdef functiondef nodedef attributes text op_types kernels verify".split()
+    for name in "graphdef final functiondef nodedef attributes text op_types kernels verify".split()
 }
 """Of the graph only these know protobuf and TensorFlow, inside functions or for types."""
 

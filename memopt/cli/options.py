@@ -82,7 +82,15 @@ COSTS = click.option(
     help='Times of operations: "grappler", "native", a table (.json) or a profile (RunMetadata).',
 )
 MODE = click.option(
-    "--mode", type=click.Choice(["exact", "as-is"]), default="exact", show_default=True
+    "--mode",
+    type=click.Choice(["exact", "as-is"]),
+    default="exact",
+    show_default=True,
+)
+VERIFICATION_MODE = click.option(
+    "--mode",
+    type=click.Choice(["exact", "as-is"]),
+    show_default="exact; as-is for a graph that Grappler has been at",
 )
 _INPUTS = click.option("--inputs", help="An .npz file with values of what is fed, by tensor name.")
 _VARIABLES = click.option(

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from memopt.cli.options import MODE, arrays_of, as_bytes, values
+from memopt.cli.options import VERIFICATION_MODE, arrays_of, as_bytes, values
 from memopt.cli.printing import print_json, print_verification
 from memopt.console import start_tensorflow, working
 
@@ -16,7 +16,7 @@ from memopt.console import start_tensorflow, working
 @click.argument("original")
 @click.argument("rewritten")
 @click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True)
-@MODE
+@VERIFICATION_MODE
 @click.option("--rounds", type=click.IntRange(min=0), default=5, show_default=True, help="Timings.")
 @click.option(
     "--memory-limit",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from memopt.errors import MemoptError
 from memopt.plugin import marks
+from memopt.plugin.capture import current_capture
 from memopt.plugin.configs import config_of_functions, config_of_session
 from memopt.plugin.deadline import deadline
 from memopt.plugin.native_item import is_function, item_of, read_names, read_shapes
@@ -45,6 +46,10 @@ def rewrite(data: bytes, native: int, device: str) -> bytes | None:
     Raises:
         KeyboardInterrupt: The user wants to stop the program.
     """
+    capture = current_capture()
+    if capture is not None:
+        taken = capture.take(parse(data), native, device)
+        return None if taken is None else serialize(taken)
     policy = current_policy()
     if policy is None or (isinstance(policy, Unset) and marks.SCOPE.encode() not in data):
         return None

@@ -26,7 +26,8 @@ class Network:
     Attributes:
         buffer_graph: The buffers.
         sequence: The nodes that run, producers first.
-        inputs: By node: the nodes whose outputs it reads, each once.
+        inputs: By node: the nodes whose outputs it reads, each once, but for those of a loop's turn
+            before.
         followers: By node: the nodes that must come after it and read nothing from it: those that
             wait for it by control, and those that change the state that it reads.
         recomputable: By node: whether running it again gives the same and disturbs nobody.

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memopt.errors import InvalidGraphError
+from memopt.graph.final import is_final
 from memopt.runtime.graph_import import find_operation, find_tensor, import_graph
+from memopt.runtime.grappler_off import without_grappler
 from memopt.runtime.library import register_functions, rename_changed_functions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import tensorflow as tf
     from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -35,7 +37,9 @@ class Interface:
     control_outputs: Sequence[str]
 
 
-def build_function(graph_def: GraphDef, like: ConcreteFunction) -> ConcreteFunction:
+def build_function(
+    graph_def: GraphDef, like: ConcreteFunction, interface: Interface | None = None
+) -> ConcreteFunction:
     """A function with `graph_def` as its body and everything else as `like` has it.
 
     Kept are the call signature, the structure of the outputs, the captured tensors and variables
@@ -46,6 +50,8 @@ def build_function(graph_def: GraphDef, like: ConcreteFunction) -> ConcreteFunct
     Args:
         graph_def: A rewritten `like.graph.as_graph_def()`.
         like: The function that was rewritten.
+        interface: What in the graph takes the place of its inputs, captures, outputs and control
+            outputs; by default what is called as in `like`.
 
     Returns:
         A function to call, export or rewrite again in place of `like`.
@@ -62,24 +68,30 @@ def build_function(graph_def: GraphDef, like: ConcreteFunction) -> ConcreteFunct
             f"function {original.name} captures values that are computed at each call;"
             " such a function cannot be built again"
         )
-    interface = _interface_of(like)
-    graph = import_function_graph(graph_def, interface, original.name)
+    graph = import_function_graph(graph_def, interface or interface_of(like), original.name)
     _copy_known_shapes(original, graph)
     graph.structured_input_signature = original.structured_input_signature
     graph.structured_outputs = tf.nest.pack_sequence_as(
         original.structured_outputs, graph.outputs, expand_composites=True
     )
     graph.variables = original.variables
-    function = _concrete_function(graph, like.function_type, _attributes_of(like))
+    function = _concrete_function(graph, like.function_type, attributes_of(like))
     # A call that leaves out arguments with defaults goes by these, which `get_concrete_function`
     # sets and `from_func_graph` does not.
     function._arg_keywords = like._arg_keywords  # noqa: SLF001 - there is no public way
     function._num_positional_args = like._num_positional_args  # noqa: SLF001 - likewise
-    return function
+    return without_grappler(function) if is_final(graph_def) else function
 
 
-def build_plain_function(graph_def: GraphDef, interface: Interface) -> ConcreteFunction:
+def build_plain_function(
+    graph_def: GraphDef, interface: Interface, attributes: Mapping[str, Any] | None = None
+) -> ConcreteFunction:
     """A function with positional arguments only, which returns a list of its outputs.
+
+    Args:
+        graph_def: Its body.
+        interface: What it takes and gives.
+        attributes: What it is declared with.
 
     Raises:
         InvalidGraphError: The graph cannot be imported or lacks something that `interface` names.
@@ -96,7 +108,8 @@ def build_plain_function(graph_def: GraphDef, interface: Interface) -> ConcreteF
         graph.structured_outputs,
         graph.function_captures.capture_types,
     )
-    return _concrete_function(graph, signature, {})
+    function = _concrete_function(graph, signature, attributes or {})
+    return without_grappler(function) if is_final(graph_def) else function
 
 
 def import_function_graph(graph_def: GraphDef, interface: Interface, name: str) -> FuncGraph:
@@ -138,7 +151,8 @@ def _copy_known_shapes(original: FuncGraph, graph: FuncGraph) -> None:
         handle_data_util.copy_handle_data(old, new)
 
 
-def _interface_of(function: ConcreteFunction) -> Interface:
+def interface_of(function: ConcreteFunction) -> Interface:
+    """What a function takes and gives."""
     graph = function.graph
     captured = function.captured_inputs
     first_capture = len(graph.inputs) - len(captured)
@@ -151,7 +165,7 @@ def _interface_of(function: ConcreteFunction) -> Interface:
     )
 
 
-def _attributes_of(function: ConcreteFunction) -> dict[str, Any]:
+def attributes_of(function: ConcreteFunction) -> dict[str, Any]:
     """What the function was declared with (such as "compile this"), less its gradient's name."""
     from tensorflow.python.eager.polymorphic_function import attributes
 
@@ -161,7 +175,9 @@ def _attributes_of(function: ConcreteFunction) -> dict[str, Any]:
     return {name: value for name, value in declared.items() if name in known}
 
 
-def _concrete_function(graph: FuncGraph, signature: Any, attributes: dict[str, Any]) -> Any:
+def _concrete_function(
+    graph: FuncGraph, signature: Any, attributes: Mapping[str, Any]
+) -> ConcreteFunction:
     from tensorflow.python.eager.polymorphic_function import concrete_function
 
     try:

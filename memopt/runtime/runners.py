@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from memopt.errors import ExecutionError, OptionsError
+from memopt.graph.final import is_final
 from memopt.runtime.function import Interface, build_plain_function
 from memopt.runtime.graph_import import find_operation, find_tensor, import_graph
 from memopt.runtime.random_seeds import seed_random_operations
@@ -108,6 +109,8 @@ class SessionRunner:
             raise OptionsError("a function's captured variables cannot live in a session")
         found = find_variables(item)
         self._graph = tf.Graph()
+        if is_final(item.graph_def):
+            config.graph_options.rewrite_options.disable_meta_optimizer = True
         self._session = tf.compat.v1.Session(graph=self._graph, config=config)
         graph_def = with_named_variables(item.graph_def)
         import_graph(seed_random_operations(graph_def, program.seed), self._graph)

@@ -18,6 +18,7 @@ from memopt.display import (
     time_text,
 )
 from memopt.errors import InvalidGraphError, OptionsError
+from memopt.graph.final import is_final
 from memopt.runtime.comparison import compare_values, tolerate
 from memopt.runtime.process import step_process
 from memopt.runtime.settings import Settings
@@ -154,7 +155,7 @@ def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a 
     inputs: Mapping[str, Any] | None = None,
     variables: Mapping[str, Any] | None = None,
     steps: int = 3,
-    mode: Mode = "exact",
+    mode: Mode | None = None,
     timing_rounds: int = 5,
     memory_limit_bytes: int | None = None,
     seed: int | None = None,
@@ -168,7 +169,8 @@ def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a 
         variables: Values that replace the original's, by node name.
         steps: How many steps to run, each from where the last one left the variables.
         mode: "exact" compares bits with everything off that may change them; "as-is" runs as
-            TensorFlow does by default and accepts what Grappler alone changes.
+            TensorFlow does by default and accepts what Grappler alone changes. By default "as-is"
+            where Grappler has been at the rewritten graph before, which then has to be equal.
         timing_rounds: How often to time both in turns; 0 for not at all.
         memory_limit_bytes: A limit that the rewritten step has to keep. The original has none.
         seed: What random operations without seeds draw from; `None` for the original's.
@@ -183,18 +185,19 @@ def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a 
     original = original.with_values(inputs, variables, seed)
     _check_same_interface(original, rewritten)
     rewritten = original.replace_graph(rewritten.item.graph_def)
-    settings = Settings(mode=mode)
+    is_settled = is_final(rewritten.item.graph_def)
+    settings = Settings(mode=mode or ("as-is" if is_settled else "exact"))
     limited = dataclasses.replace(settings, memory_limit_bytes=memory_limit_bytes)
     with step_process(original, settings) as first, step_process(rewritten, limited) as second:
         expected = _results(first, steps)
         differences = _differences(expected, _results(second, steps))
-        changes = _grappler_changes(original, settings, expected)
+        changes = [] if is_settled else _grappler_changes(original, settings, expected)
         return Verification(
             differences=tuple(tolerate(differences, changes)),
             original=first.measure(),
             rewritten=second.measure(),
             timing=_time(first, second, timing_rounds),
-            mode=mode,
+            mode=settings.mode,
             steps=steps,
             grappler_changes=tuple(changes),
         )

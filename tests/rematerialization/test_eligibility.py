@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from support.bad_inputs import graph_def_of
 
+from memopt.context import Context
+from memopt.graph.graphdef import from_graph_def
 from memopt.graph.text import parse_graph
-from memopt.rematerialization.rewriting.eligibility import can_run_twice
+from memopt.graph.traversal import Numbering
+from memopt.item import GrapplerItem
+from memopt.rematerialization.algorithms import ALGORITHMS, PATH
+from memopt.rematerialization.limits import Limits
+from memopt.rematerialization.network import OUT_OF_REACH
+from memopt.rematerialization.rewriting.eligibility import can_run_twice, network_of
+from memopt.sequencing.step import Step
+from memopt.shapes.properties import Properties
 
 _NODES = {
     "matmul": "_FusedMatMul(a, a, b) {T=float, num_args=1}",
@@ -37,3 +47,29 @@ def test_what_gives_the_same_again_may_run_twice(name: str) -> None:
 def test_what_may_give_something_else_runs_once(name: str) -> None:
     graph = parse_graph(_GRAPH + f"node = {_NODES[name]}\n")
     assert not can_run_twice(graph["node"], None)
+
+
+def test_what_closes_a_loop_is_no_input() -> None:
+    """It is of the turn before: as an input it would make every order impossible."""
+    text = """
+x = Placeholder() {dtype=float, shape=[64]}
+enter = Enter(x) {T=float, frame_name="loop", is_constant=false, parallel_iterations=1}
+merge = Merge(enter, next) {T=float, N=2}
+go = Const(^merge) {dtype=bool, value=<tensor { dtype: DT_BOOL tensor_shape { } bool_val: false }>}
+cond = LoopCond(go)
+switch = Switch(merge, cond) {T=float}
+body = Neg(switch:1) {T=float}
+next = NextIteration(body) {T=float}
+exit = Exit(switch) {T=float}
+end = Neg(exit) {T=float}
+"""
+    item = GrapplerItem(graph_def_of(text), feed=("x:0",), fetch=("end:0",))
+    context = Context(Properties.of(item), fed=frozenset({"x"}), fetched=frozenset({"end"}))
+    graph = from_graph_def(item.graph_def)
+    step = Step.in_context(graph, context)
+    network = network_of(graph, step.buffer_graph, step.settle(Numbering.of(graph).order), context)
+    names = [node.name for node in network.buffer_graph.nodes]
+    assert network.inputs[names.index("merge")] == [names.index("enter")]
+    assert network.inputs[names.index("next")] == [names.index("body")]
+    for algorithm in ALGORITHMS[PATH](network, Limits(OUT_OF_REACH)):
+        assert sorted(algorithm.sequence) == sorted(network.sequence)

@@ -125,9 +125,12 @@ class _Applying:
         """The tensors of an instruction, from the copies where it reads copies."""
         table = self._table
         source = {table.origin[producer]: producer for producer in table.inputs[instruction]}
+        inputs = self._node_of[table.origin[instruction]].inputs
+        places = (self._place[tensor.node] for tensor in inputs)
+        # What a loop's turn before made is not among the sources, and has no copies.
         return [
-            self._node_of[source[self._place[tensor.node]]].output(tensor.port)
-            for tensor in self._node_of[table.origin[instruction]].inputs
+            self._node_of[source.get(place, place)].output(tensor.port)
+            for place, tensor in zip(places, inputs, strict=True)
         ]
 
     def _controls(self, node: Node) -> list[Node]:

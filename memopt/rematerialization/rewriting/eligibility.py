@@ -100,13 +100,21 @@ def network_of(
     return Network(
         buffer_graph=buffer_graph,
         sequence=tuple(sequence),
-        inputs=[list(dict.fromkeys(place[t.node] for t in node.inputs)) for node in nodes],
+        inputs=[[place[source] for source in _sources(node)] for node in nodes],
         followers=[list(dict.fromkeys(after)) for after in followers],
         recomputable=recomputable,
         weights=weights,
         intensities=intensities,
         bound=bound,
     )
+
+
+def _sources(node: Node) -> dict[Node, None]:
+    """Whose outputs a node reads, those aside that close a loop: they are of the turn before."""
+    sources = dict.fromkeys(tensor.node for tensor in node.inputs)
+    if node.op in op_types.MERGES:
+        return {s: None for s in sources if s.op not in op_types.NEXT_ITERATIONS}
+    return sources
 
 
 def can_run_twice(node: Node, library: FunctionLibrary | None) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline
     from memopt.context import Context
     from memopt.graph.graph import Node
-    from memopt.graph.rewriter import Decision, Rewriter
+    from memopt.graph.rewriter import Checkpoint, Decision, Rewriter
     from memopt.rematerialization.limits import Limits, Plan
     from memopt.rematerialization.network import Network
     from memopt.rematerialization.plan_cache import PlanCache
@@ -142,13 +142,34 @@ class MemoryLimiter:
             final = self._apply(network, plan, limits, scope)
             less_bytes = _highest_bytes(final, scope) - limits.limit_bytes
             is_missed = plan.peak_bytes > asked.limit_bytes
-            if less_bytes <= 0 or is_missed or limits.time_limit.is_over:
+            if less_bytes <= 0:
                 return final
+            if is_missed or limits.time_limit.is_over:
+                return self._no_worse(before, network, final, scope)
             self._rewriter.revert(before)
             asked = replace(asked, limit_bytes=max(OUT_OF_REACH, asked.limit_bytes - less_bytes))
         least = replace(limits, limit_bytes=OUT_OF_REACH, find_lowest=True)
         plan = self._plan(network, least)
-        return self._apply(network, plan, limits, scope)
+        final = self._apply(network, plan, limits, scope)
+        return self._no_worse(before, network, final, scope)
+
+    def _no_worse(
+        self,
+        before: Checkpoint,
+        network: Network,
+        final: MemoryTimeline,
+        scope: ScopeBudget | None,
+    ) -> MemoryTimeline:
+        """What came of a plan, or the step without it if that needs less.
+
+        What is held in lists and loops is counted from the graph, and can come out higher than a
+        plan had it.
+        """
+        asis = simulate(network.buffer_graph, network.sequence)
+        if _highest_bytes(final, scope) <= _highest_bytes(asis, scope):
+            return final
+        self._rewriter.revert(before)
+        return self._settle([network.buffer_graph.nodes[number] for number in network.sequence])
 
     def _plan(self, network: Network, limits: Limits) -> Plan:
         settings = self._settings

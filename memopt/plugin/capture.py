@@ -1,0 +1,59 @@
+"""What Grappler makes of a function, without running it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from memopt.plugin import marks
+from memopt.plugin.native_item import is_function, read_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
+_capturing: ContextVar[Capture | None] = ContextVar("memopt_capture", default=None)
+
+
+class Capture:
+    """Takes the graph that Grappler hands over last.
+
+    Attributes:
+        graph_def: The graph; `None` as long as there was none.
+    """
+
+    def __init__(self) -> None:
+        self.graph_def: GraphDef | None = None
+
+    def take(self, graph_def: GraphDef, native: int, device: str) -> GraphDef | None:
+        """Keep a graph; what TensorFlow gets in its place, `None` for the same.
+
+        TensorFlow calls twice. What it hands over the first time gets a mark, as when memopt
+        rewrites it, so that Grappler does the same then.
+        """
+        if not is_function(graph_def):
+            return None
+        self.graph_def = graph_def
+        if marks.was_seen(graph_def, device):
+            return None
+        names = read_names(native)
+        marks.mark_seen(graph_def, (*names.fetched, *names.kept), device)
+        return graph_def
+
+
+@contextmanager
+def capturing() -> Iterator[Capture]:
+    """While this thread compiles functions, take their graphs and rewrite none."""
+    capture = Capture()
+    token = _capturing.set(capture)
+    try:
+        yield capture
+    finally:
+        _capturing.reset(token)
+
+
+def current_capture() -> Capture | None:
+    """What takes the graphs of this thread, if anything does."""
+    return _capturing.get()
