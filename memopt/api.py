@@ -77,7 +77,8 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
         as_grappler: Do exactly what Grappler does, though its sums may differ in their last bits.
         deadline_ms: Milliseconds after which no further pass starts; 0 for no deadline.
         budget: What may be in use at any moment of the step, everything included: bytes, "6GiB", or
-            "60%" of what the step itself adds at its peak when it runs unchanged.
+            "60%" of what the step itself adds at its peak when it runs unchanged; on several
+            devices that of each, or "GPU:0=6GiB,GPU:1=8GiB".
         algorithm: How a budget is kept, and as in what follows: see `Rematerialization`.
         scheduler: How the order is found.
         small_node_limit: MiB; what makes no more than this is not recomputed for its own sake.
@@ -179,7 +180,8 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
         as_grappler: Do exactly what Grappler does, though its sums may differ in their last bits.
         deadline_ms: Milliseconds after which no further pass starts; 0 for no deadline.
         budget: What may be in use at any moment of the step, everything included: bytes, "6GiB", or
-            "60%" of what the step itself adds at its peak when it runs unchanged.
+            "60%" of what the step itself adds at its peak when it runs unchanged; on several
+            devices that of each, or "GPU:0=6GiB,GPU:1=8GiB".
         algorithm: How a budget is kept, and as in what follows: see `Rematerialization`.
         scheduler: How the order is found.
         small_node_limit: MiB; what makes no more than this is not recomputed for its own sake.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from memopt.buffers.kernel_rules import Runtime
     from memopt.costs.cost_model import CostModel
     from memopt.shapes.properties import Properties
@@ -25,6 +27,8 @@ class Context:
             devices are known or nothing is fetched.
         budget_bytes: What may be in use at any moment while the graph runs, everything included,
             also what callers of a function hold; 0 for as little as possible.
+        device_limits_bytes: Where the graph runs on several devices, what each of them may have in
+            use, by name; the others have no limit.
         runtime: What kernels run on; this machine, without oneDNN, if not given.
         costs: How long operations take; by the analytical model if not given.
     """
@@ -35,6 +39,7 @@ class Context:
     kept: frozenset[str] = frozenset()
     simulated: SimulatedMemory | None = None
     budget_bytes: int = 0
+    device_limits_bytes: Mapping[str, int] = field(default_factory=dict)
     runtime: Runtime | None = None
     costs: CostModel | None = None
 

@@ -25,6 +25,16 @@ def refusal(result: OptimizationResult, library: FunctionLibrary | None) -> Budg
     """
     runtime = result.report.runtime
     assert runtime is not None
+    over = next((device for device in runtime.devices if not device.keeps_budget), None)
+    if over is not None:
+        return BudgetError(
+            f"the budget of {over.budget_bytes} bytes of {over.name} cannot be kept: the lowest "
+            f"peak that was found there is {over.peak_after_bytes} bytes, {over.held_bytes} of "
+            "which are held before the step begins",
+            over.budget_bytes,
+            over.peak_after_bytes,
+            result,
+        )
     after, budget_bytes = runtime.after, runtime.budget_bytes
     failures = (done.failure for done in result.report.passes if done.failure)
     undone = "".join(f"; undone: {failure}" for failure in failures)

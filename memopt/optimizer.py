@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.costs.choice import GRAPPLER, choose_costs
+from memopt.device_limits import MemoryLimits, device_memory, find_limits
 from memopt.display import DisplayedFields
 from memopt.errors import BudgetError, OptionsError
 from memopt.graph.functiondef import ARGUMENT, RESULT, Library
@@ -207,15 +208,21 @@ class MemoryOptimizer(DisplayedFields):
                 for part in _parts(graph, item, properties, simulators)
             ]
             before = self._runtime_memory(parts[0])
-            budget_bytes = self._budget_bytes(before)
+            limits = self._limits(before)
+            parts[0] = parts[0].limited(limits)
             graphs = {
                 part.function: pipeline.run(*part, deadline_s)
-                for part in self._in_turn(parts, budget_bytes)
+                for part in self._in_turn(parts, limits.budget_bytes)
             }
             after = self._runtime_memory(parts[0])
             runtime = None
             if before is not None and after is not None:
-                runtime = RuntimeMemory(before, after, budget_bytes)
+                runtime = RuntimeMemory(
+                    before,
+                    after,
+                    limits.budget_bytes,
+                    device_memory(before, after, limits.devices_bytes),
+                )
             graph_def = to_graph_def(graph)
         result = OptimizationResult(
             graph_def=graph_def,
@@ -259,12 +266,11 @@ class MemoryOptimizer(DisplayedFields):
                 limit_bytes = limits.get(part.function, budget_bytes)
                 yield part._replace(context=replace(part.context, budget_bytes=limit_bytes))
 
-    def _budget_bytes(self, before: MemoryTimeline | None) -> int:
-        """What the budget means for a step; 0 without one."""
+    def _limits(self, before: MemoryTimeline | None) -> MemoryLimits:
+        """What the budget means for a step; no limit without one."""
         if self.budget is None or before is None:
-            return 0
-        budget = Budget.parse(self.budget)
-        return budget.limit_bytes(before.held_bytes, before.step_peak_bytes)
+            return MemoryLimits()
+        return find_limits(Budget.parse(self.budget), before)
 
 
 class _Simulators(NamedTuple):
@@ -302,6 +308,11 @@ class _Part(NamedTuple):
     function: str
     graph: Graph
     context: Context
+
+    def limited(self, limits: MemoryLimits) -> _Part:
+        """The same with limits of single devices."""
+        known = replace(self.context, device_limits_bytes=limits.devices_bytes)
+        return self._replace(context=known)
 
 
 def _parts(

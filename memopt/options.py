@@ -264,6 +264,10 @@ def parse_bytes(text: str) -> int:
 _SHARE = re.compile(r"(?P<percent>[0-9]+(?:\.[0-9]+)?)\s*%")
 _WHOLE_SHARE = 100
 _DEVICE = "device"
+_DEVICE_NAME = re.compile(
+    r"(?P<where>/job:[^/]+/replica:\d+/task:\d+/device:)?(?:/?device:)?"
+    r"(?P<type>[A-Za-z_]+):(?P<index>\d+)"
+)
 _FRACTION = re.compile(r"[0-9]*\.[0-9]+")
 
 
@@ -279,22 +283,26 @@ class Budget(DisplayedFields):
             unchanged; what is held comes on top.
         of_device: Whether it is what the device has on which the step runs; that is known inside
             TensorFlow alone.
+        devices: Budgets of single devices by name, in bytes or shares, instead of one for each.
     """
 
     size_bytes: int = 0
     percent: Decimal = Decimal(0)
     of_device: bool = False
+    devices: tuple[tuple[str, Budget], ...] = ()
 
     @classmethod
     def parse(cls, text: int | str | Budget) -> Budget:
-        """A budget as people write it: 1500000, "6GiB", "60%", "device".
+        """A budget as people write it: 1500000, "6GiB", "60%", "device", "GPU:0=6GiB,GPU:1=8GiB".
 
         Raises:
             OptionsError: It is neither a positive number of bytes, nor a positive share, nor that
-                word.
+                word, nor one of the first two for each of some devices.
         """
         if isinstance(text, Budget):
             return text
+        if "=" in str(text):
+            return cls(devices=_parse_devices(str(text)))
         if str(text).strip().lower() == _DEVICE:
             return cls(of_device=True)
         match = _SHARE.fullmatch(str(text).strip())
@@ -303,7 +311,9 @@ class Budget(DisplayedFields):
         try:
             return cls(size_bytes=parse_bytes(str(text)))
         except OptionsError:
-            raise OptionsError(f"{text!r} is no budget, such as 6GiB, 60% or device") from None
+            raise OptionsError(
+                f"{text!r} is no budget, such as 6GiB, 60%, device or GPU:0=6GiB,GPU:1=8GiB"
+            ) from None
 
     def limit_bytes(self, held_bytes: int, step_peak_bytes: int) -> int:
         """What it means for a step.
@@ -313,8 +323,11 @@ class Budget(DisplayedFields):
             step_peak_bytes: What the step adds at its peak when it runs unchanged.
 
         Raises:
-            OptionsError: It is the device's, which nobody knows here.
+            OptionsError: It is the device's, which nobody knows here, or names devices.
         """
+        if self.devices:
+            names = ", ".join(name for name, _ in self.devices)
+            raise OptionsError(f"the budget is one of devices ({names}): give one figure here")
         if self.of_device:
             raise OptionsError(
                 'the budget "device" is known where a step runs: use it with memopt.enable or '
@@ -327,7 +340,24 @@ class Budget(DisplayedFields):
     def __str__(self) -> str:
         if self.of_device:
             return _DEVICE
+        if self.devices:
+            return ",".join(f"{name}={budget}" for name, budget in self.devices)
         return f"{self.percent}%" if self.percent else str(self.size_bytes)
+
+
+def _parse_devices(text: str) -> tuple[tuple[str, Budget], ...]:
+    found: dict[str, Budget] = {}
+    for part in text.split(","):
+        name, _, size = part.partition("=")
+        match = _DEVICE_NAME.fullmatch(name.strip())
+        budget = Budget.parse(size) if match is not None and "=" not in size else Budget()
+        if match is None or not (budget.size_bytes or budget.percent):
+            raise OptionsError(f"{part!r} is no budget of a device, such as GPU:0=6GiB")
+        device = f"{match['where'] or ''}{match['type'].upper()}:{match['index']}"
+        if device in found:
+            raise OptionsError(f"{text!r} gives two budgets for {device}")
+        found[device] = budget
+    return tuple(found.items())
 
 
 @dataclass(frozen=True, repr=False)

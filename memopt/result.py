@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.display import (
     PEAKS,
@@ -109,6 +109,29 @@ class GraphReport(Displayed):
         return Overview("GraphReport", outcome, tables, _remarks(self.passes))
 
 
+class DeviceMemory(NamedTuple):
+    """The memory of one of several devices in a step, predicted.
+
+    Attributes:
+        name: The device, such as "GPU:0".
+        held_bytes: What it holds before the step.
+        peak_before_bytes: Its peak in the original graph.
+        peak_after_bytes: Its peak in the rewritten graph.
+        budget_bytes: What may be in use there at any moment; 0 for no limit.
+    """
+
+    name: str
+    held_bytes: int
+    peak_before_bytes: int
+    peak_after_bytes: int
+    budget_bytes: int = 0
+
+    @property
+    def keeps_budget(self) -> bool:
+        """Whether no more is in use than may be."""
+        return not self.budget_bytes or self.peak_after_bytes <= self.budget_bytes
+
+
 @dataclass(frozen=True, repr=False)
 class RuntimeMemory(Displayed):
     """The memory of a step in TensorFlow's allocator, predicted for one thread of operations.
@@ -117,20 +140,37 @@ class RuntimeMemory(Displayed):
         before: The original graph, as TensorFlow would run it.
         after: The rewritten graph, in the order that it is held to.
         budget_bytes: What may be in use at any moment; 0 for no limit.
+        devices: Where the step runs on several devices, the memory of each; the budgets that count
+            are theirs then, and the other figures are of all of them together.
     """
 
     before: MemoryTimeline = field(repr=False)
     after: MemoryTimeline = field(repr=False)
     budget_bytes: int = 0
+    devices: tuple[DeviceMemory, ...] = ()
 
     @property
     def keeps_budget(self) -> bool:
         """Whether no more is in use than may be."""
+        if self.devices:
+            return all(device.keeps_budget for device in self.devices)
         return not self.budget_bytes or self.after.peak_bytes <= self.budget_bytes
 
-    def to_json(self) -> dict[str, int]:
+    @property
+    def kept_budget(self) -> bool:
+        """Whether the original graph keeps it as well."""
+        if self.devices:
+            return all(
+                not device.budget_bytes or device.peak_before_bytes <= device.budget_bytes
+                for device in self.devices
+            )
+        return not self.budget_bytes or self.before.peak_bytes <= self.budget_bytes
+
+    def to_json(self) -> dict[str, Any]:
         """The peaks, and what is held before the step."""
+        devices = [device._asdict() for device in self.devices]
         return {
+            **({"devices": devices} if devices else {}),
             "budget_bytes": self.budget_bytes,
             "held_bytes": self.after.held_bytes,
             "peak_before_bytes": self.before.peak_bytes,
@@ -306,6 +346,13 @@ def _report_overview(report: OptimizationReport) -> Overview:
 
 def _runtime_text(runtime: RuntimeMemory) -> str:
     text = f"predicted peak {change_text(runtime.before.peak_bytes, runtime.after.peak_bytes)}"
+    limited = [device for device in runtime.devices if device.budget_bytes]
+    if limited:
+        budgets = (
+            f"{device.name} {budget_text(device.peak_after_bytes, device.budget_bytes)}"
+            for device in limited
+        )
+        return f"{text}, {'; '.join(budgets)}"
     if not runtime.budget_bytes:
         return text
     return f"{text}, {budget_text(runtime.after.peak_bytes, runtime.budget_bytes)}"
@@ -317,6 +364,14 @@ def _runtime_rows(runtime: RuntimeMemory) -> tuple[tuple[str, ...], ...]:
         peak_row("predicted peak", before.peak_bytes, after.peak_bytes),
         peak_row("held before the step", before.held_bytes, after.held_bytes),
         peak_row("peak of the step's own", before.step_peak_bytes, after.step_peak_bytes),
+        *(
+            peak_row(
+                f"predicted peak of {device.name}",
+                device.peak_before_bytes,
+                device.peak_after_bytes,
+            )
+            for device in runtime.devices
+        ),
     )
 
 

@@ -42,7 +42,7 @@ LAYERS = (
     ("rematerialization",),
     ("passes",),
     ("result", "analysis"),
-    ("infeasible_budget",),
+    ("infeasible_budget", "device_limits"),
     ("pipeline",),
     ("optimizer",),
     ("runtime", "report", "plugin", "fitting"),

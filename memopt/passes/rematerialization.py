@@ -23,6 +23,7 @@ from memopt.rematerialization.algorithms import (
 )
 from memopt.rematerialization.limits import Limits
 from memopt.rematerialization.plan_cache import PlanCache
+from memopt.rematerialization.rewriting.device_budgets import device_budgets
 from memopt.rematerialization.rewriting.hints import RECOMPUTE, SWAP, Hints
 from memopt.rematerialization.rewriting.live_at_peak import find_remaining
 from memopt.rematerialization.rewriting.memory_limit import (
@@ -172,7 +173,8 @@ class Rematerialization(Pass):
         limits = limiter.limits(network)
         _decline_hints(rewriter, network, limits, hints, self.offload)
         edits_before = len(rewriter.edits)
-        final = limiter.keep_all(network, limits, parse_scopes(self.scopes))
+        scopes, devices = parse_scopes(self.scopes), device_budgets(context.device_limits_bytes)
+        final = limiter.keep_all(network, limits, (*scopes, *devices))
         is_changed = len(rewriter.edits) > edits_before
         _enforce(rewriter, final, context, limits.limit_bytes)
         if final.peak_bytes > limits.limit_bytes:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from memopt.cluster import VirtualCluster
 from memopt.errors import OptionsError
+from memopt.options import Budget
 from memopt.runtime.settings import ALLOCATOR_VARIABLE, LIMIT_VARIABLE
+from memopt.sequencing.devices import name_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,29 +22,29 @@ larger than what is asked for, and what lies between them is lost."""
 _MEBIBYTE = 1 << 20
 
 
-def device_budget_bytes(graph_def: GraphDef) -> int:
-    """What a step may use on the devices that its graph is placed on.
+def device_budget(graph_def: GraphDef) -> Budget:
+    """What a step may use on each of the devices that its graph is placed on.
 
-    If GPUs are among them, what TensorFlow may use of these, added up; otherwise the memory of the
-    machine, or less where this process or TensorFlow's allocator is limited to less.
+    If GPUs are among them, what TensorFlow may use of each of these; otherwise the memory of the
+    machine, or less where this process or TensorFlow's allocator is limited to less, in equal parts
+    for logical devices that share it.
 
     Raises:
         OptionsError: The memory of a device is not known.
     """
-    names = {node.device for node in graph_def.node}
+    names = sorted({node.device for node in graph_def.node})
+    short = name_devices(names)
     cluster = VirtualCluster.of(None)
-    used = [device for device in map(cluster.find, sorted(names)) if device is not None]
-    accelerators = [device for device in used if device.type != "CPU"]
+    used = [(short[name], device) for name in names if (device := cluster.find(name)) is not None]
+    accelerators = [(name, device) for name, device in used if device.type != "CPU"]
+    for name, device in accelerators:
+        if not device.memory_bytes:
+            raise OptionsError(f"the memory of {name!r} is not known: give the budget in bytes")
     if accelerators:
-        sizes = {device.name: device.memory_bytes for device in accelerators}
-        unknown = [name for name, size_bytes in sizes.items() if not size_bytes]
-        if unknown:
-            raise OptionsError(
-                f"the memory of {unknown[0]!r} is not known: give the budget in bytes"
-            )
-        return int(sum(sizes.values()) * _SHARE)
+        sizes = {name: Budget(int(device.memory_bytes * _SHARE)) for name, device in accelerators}
+        return Budget(devices=tuple(sizes.items()))
     hosts = (device.memory_bytes for device in cluster if device.type == "CPU")
-    return int(_least_of_host(hosts) * _SHARE)
+    return Budget(int(_least_of_host(hosts) * _SHARE) // max(1, len(used)))
 
 
 def _least_of_host(sizes_bytes: Iterable[int]) -> int:

@@ -38,7 +38,8 @@ class Policy(DisplayedFields):
         budget: The most memory that may be in use at any moment of a step, everything included:
             bytes, "6GiB", "60%" of what the step itself adds at its peak when it runs unchanged, or
             "device" for what the device's allocator may use, less a fifth for what it loses.
-            A step that cannot keep it runs at the lowest peak that was found, with a warning.
+            On several devices it is that of each, or "GPU:0=6GiB,GPU:1=8GiB". A step that cannot
+            keep it runs at the lowest peak that was found, with a warning.
         min_nodes: Graphs with fewer nodes are left alone.
         only_lower: Whether a graph stays as it is that is predicted to need hardly less memory
             rewritten: less than 2 % of what the step itself needs, and no budget kept by it.

@@ -13,7 +13,7 @@ from memopt.graph.graphdef import from_graph_def
 from memopt.graph.verify import verify_graph, verify_references
 from memopt.options import Budget
 from memopt.plugin import marks
-from memopt.plugin.device_memory import device_budget_bytes
+from memopt.plugin.device_memory import device_budget
 from memopt.plugin.records import RECORDS
 from memopt.sequencing.frames import verify_loops
 
@@ -82,7 +82,7 @@ class Work:
         if not self.report.modified or runtime is None or not self.policy.only_lower:
             return self.report.modified
         before, after = runtime.before, runtime.after
-        if after.peak_bytes <= runtime.budget_bytes < before.peak_bytes:
+        if runtime.keeps_budget and not runtime.kept_budget:
             return True
         return after.step_peak_bytes <= (1 - _LEAST_SAVING) * before.step_peak_bytes
 
@@ -127,7 +127,7 @@ class Work:
         policy = self.policy
         budget = policy.budget
         if isinstance(budget, Budget) and budget.of_device:
-            budget = Budget(device_budget_bytes(self.item.graph_def))
+            budget = device_budget(self.item.graph_def)
         optimizer = replace(policy.optimizer(budget), runtime=runtime_here())
         cluster = VirtualCluster.of(None) if optimizer.pipeline().repeated else None
         return optimizer.optimize(cluster, self.item, self.properties)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from typing import TYPE_CHECKING
 
 from memopt.sequencing.frames import CONTROL_FLOW
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memopt.buffers.buffer_graph import BufferGraph
+    from memopt.sequencing.devices import Devices
     from memopt.sequencing.precedence import Precedence
 
 _AT_ONCE = CONTROL_FLOW | frozenset(
@@ -41,3 +45,58 @@ def free_running_sequence(buffer_graph: BufferGraph, precedence: Precedence) -> 
             if not waiting[user]:
                 (stack if expensive[user] else at_once).append(user)
     return sequence
+
+
+def free_running_side_by_side(
+    buffer_graph: BufferGraph, precedence: Precedence, devices: Devices
+) -> list[int]:
+    """The nodes that run, as they start where each device has an executor with one thread.
+
+    Args:
+        buffer_graph: The graph in numbers.
+        precedence: What must come before what.
+        devices: Where the nodes run, and how long.
+    """
+    expensive = [node.op not in _AT_ONCE for node in buffer_graph.nodes]
+    waiting = [len(producers) for producers in precedence.producers]
+    queues = [_Queue(expensive) for _ in devices.names]
+    for node in precedence.program:
+        if not waiting[node]:
+            queues[devices.of_node[node]].push(node)
+    is_idle = [True] * len(queues)
+    running: list[tuple[int, int, int]] = []
+    sequence: list[int] = []
+    now_ns = 0
+    while True:
+        for device, queue in enumerate(queues):
+            if is_idle[device] and queue:
+                node = queue.pop()
+                is_idle[device] = False
+                heapq.heappush(running, (now_ns + devices.times_ns[node], len(sequence), node))
+                sequence.append(node)
+        if not running:
+            return sequence
+        now_ns, _, ended = heapq.heappop(running)
+        is_idle[devices.of_node[ended]] = True
+        for user in precedence.users[ended]:
+            waiting[user] -= 1
+            if not waiting[user]:
+                queues[devices.of_node[user]].push(user)
+
+
+class _Queue:
+    """What is ready on a device: what runs at once, and the stack."""
+
+    def __init__(self, expensive: Sequence[bool]) -> None:
+        self._expensive = expensive
+        self._at_once: deque[int] = deque()
+        self._stack: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._at_once) + len(self._stack)
+
+    def push(self, node: int) -> None:
+        (self._stack if self._expensive[node] else self._at_once).append(node)
+
+    def pop(self) -> int:
+        return self._at_once.popleft() if self._at_once else self._stack.pop()

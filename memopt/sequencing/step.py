@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from memopt.buffers.assignment import buffer_graph_of
 from memopt.buffers.buffer_graph import simulate
+from memopt.cluster import Device
+from memopt.costs.estimator.grappler_costs import GrapplerCosts
 from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT, RESULT
 from memopt.graph.traversal import Numbering
+from memopt.sequencing.devices import Devices
 from memopt.sequencing.enforcement import find_chains
-from memopt.sequencing.free_running import free_running_sequence
+from memopt.sequencing.free_running import free_running_sequence, free_running_side_by_side
 from memopt.sequencing.fusions import delay_pairs, keep_adjacent
 from memopt.sequencing.orders import lowest, make_sequence
 from memopt.sequencing.precedence import Precedence
@@ -22,8 +26,12 @@ if TYPE_CHECKING:
     from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline
     from memopt.buffers.kernel_rules import Runtime
     from memopt.context import Context
-    from memopt.graph.graph import Graph
+    from memopt.costs.cost_model import CostModel
+    from memopt.graph.graph import Graph, Node
     from memopt.shapes.properties import Properties
+
+_ANY_CPU = Device.parse("CPU:0=CPU")
+"""What times are estimated for: the same everywhere, so that orders are the same everywhere."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +43,14 @@ class Step:
         buffer_graph: The same in numbers.
         roots: Names of the nodes because of which others run; all nodes run if there are none.
         precedence: What runs, and what must come before what.
+        devices: Where the nodes run side by side; `None` for one device.
     """
 
     graph: Graph
     buffer_graph: BufferGraph
     roots: frozenset[str]
     precedence: Precedence
+    devices: Devices | None = None
 
     @classmethod
     def in_context(cls, graph: Graph, context: Context) -> Step:
@@ -52,10 +62,11 @@ class Step:
             fetched=context.fetched,
             kept=context.kept,
             runtime=context.runtime,
+            costs=context.costs,
         )
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - what is known of a step, by keyword
         cls,
         graph: Graph,
         properties: Properties,
@@ -64,6 +75,7 @@ class Step:
         fetched: Collection[str] = (),
         kept: Collection[str] = (),
         runtime: Runtime | None = None,
+        costs: CostModel | None = None,
     ) -> Step:
         """The step of a graph, or of a function's body.
 
@@ -74,6 +86,8 @@ class Step:
             fetched: Names of the nodes that the caller asks for.
             kept: Names of further nodes; in a function's body they run for their effects.
             runtime: What kernels run on; this machine, without oneDNN, if not given.
+            costs: How long nodes run, which counts where several devices run side by side; by the
+                analytical model if not given.
 
         Raises:
             InvalidGraphError: TensorFlow refuses the graph.
@@ -87,7 +101,14 @@ class Step:
             roots=roots,
             runtime=runtime,
         )
-        return cls(graph, buffer_graph, roots, Precedence.of(graph, buffer_graph, roots))
+        times = partial(_time_ns, costs or GrapplerCosts(), properties)
+        return cls(
+            graph,
+            buffer_graph,
+            roots,
+            Precedence.of(graph, buffer_graph, roots),
+            Devices.of(buffer_graph.nodes, times),
+        )
 
     def sequence(self, sequencer: str) -> list[int]:
         """The nodes that run, as numbers, in the order that a sequencer gives.
@@ -101,7 +122,16 @@ class Step:
         return make_sequence(sequencer, self.graph, self.buffer_graph, self.precedence, self.settle)
 
     def settle(self, sequence: Sequence[int]) -> list[int]:
-        """A sequence with what oneDNN may fuse side by side, early or late: where it needs less."""
+        """A sequence as it runs: on several devices side by side, each in its own order.
+
+        What oneDNN may fuse stands side by side, early or late: where it needs less.
+        """
+        settled = self._with_pairs(sequence)
+        if self.devices is None:
+            return settled
+        return self.devices.side_by_side(self.precedence.producers, settled)
+
+    def _with_pairs(self, sequence: Sequence[int]) -> list[int]:
         pairs = self.buffer_graph.fused_pairs
         early = keep_adjacent(self.precedence, sequence, pairs)[0]
         if early == list(sequence):
@@ -121,6 +151,9 @@ class Step:
         """
         numbering = Numbering.of(self.graph)
         order = [numbering.place(node) for node in self.graph.order]
+        if self.devices is not None and order:
+            producers = self.buffer_graph.producers
+            return simulate(self.buffer_graph, self.devices.side_by_side(producers, order))
         if threads <= 1 or not order:
             return self.run_freely()
         # Late, because of numpy: what needs no windows starts sooner.
@@ -134,7 +167,7 @@ class Step:
         return _raised(timeline, chains[0].nodes, highest)
 
     def run_freely(self) -> MemoryTimeline:
-        """The memory of the step as TensorFlow would run it, with one thread for operations.
+        """The memory of the step as TensorFlow would run it, with one thread for a device.
 
         Of a graph whose order is enforced that is what happens; of others it is what happens but
         for the order of edges that differs from process to process.
@@ -142,7 +175,15 @@ class Step:
         runs = Numbering.of(self.graph).running_for(self.roots)
         running = [place for place, it_runs in enumerate(runs) if it_runs]
         by_edges = Precedence(self.buffer_graph.producers, running)
-        return simulate(self.buffer_graph, free_running_sequence(self.buffer_graph, by_edges))
+        if self.devices is None:
+            sequence = free_running_sequence(self.buffer_graph, by_edges)
+        else:
+            sequence = free_running_side_by_side(self.buffer_graph, by_edges, self.devices)
+        return simulate(self.buffer_graph, sequence)
+
+
+def _time_ns(costs: CostModel, properties: Properties, node: Node) -> int:
+    return costs.cost(node, _ANY_CPU, properties).execution_ns
 
 
 def _raised(

@@ -8,7 +8,8 @@ import pytest
 
 from memopt.cluster import VirtualCluster
 from memopt.errors import OptionsError
-from memopt.plugin.device_memory import device_budget_bytes
+from memopt.options import Budget
+from memopt.plugin.device_memory import device_budget
 
 MEBIBYTE = 1 << 20
 
@@ -40,27 +41,36 @@ def name(device: str) -> str:
 
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(
-    ("devices", "mebibytes"),
+    ("devices", "expected"),
     [
-        ((), 80),
-        ((name("CPU:0"),), 80),
-        ((name("CPU:0"), name("GPU:0")), 32),
-        ((name("GPU:0"), name("GPU:1"), name("GPU:1")), 48),
+        ((), Budget(80 * MEBIBYTE)),
+        ((name("CPU:0"),), Budget(80 * MEBIBYTE)),
+        (
+            (name("CPU:0"), name("GPU:0")),
+            Budget(devices=(("GPU:0", Budget(32 * MEBIBYTE)),)),
+        ),
+        (
+            (name("GPU:0"), name("GPU:1"), name("GPU:1")),
+            Budget(devices=(("GPU:0", Budget(32 * MEBIBYTE)), ("GPU:1", Budget(16 * MEBIBYTE)))),
+        ),
     ],
 )
-def test_a_fifth_is_left_of_what_the_devices_have(devices: tuple[str, ...], mebibytes: int) -> None:
-    assert device_budget_bytes(graph_on(*devices)) == mebibytes * MEBIBYTE
+def test_a_fifth_is_left_of_what_each_device_has(
+    devices: tuple[str, ...], expected: Budget
+) -> None:
+    assert device_budget(graph_on(*devices)) == expected
 
 
 def test_the_hosts_allocator_may_be_limited_to_less(machine: pytest.MonkeyPatch) -> None:
     machine.setenv("TF_CPU_BFC_MEM_LIMIT_IN_MB", "50")
-    assert device_budget_bytes(graph_on()) == 80 * MEBIBYTE
+    assert device_budget(graph_on()) == Budget(80 * MEBIBYTE)
     machine.setenv("TF_CPU_ALLOCATOR_USE_BFC", "1")
-    assert device_budget_bytes(graph_on()) == 40 * MEBIBYTE
-    assert device_budget_bytes(graph_on(name("GPU:0"))) == 32 * MEBIBYTE
+    assert device_budget(graph_on()) == Budget(40 * MEBIBYTE)
+    on_gpu = device_budget(graph_on(name("GPU:0")))
+    assert dict(on_gpu.devices) == {"GPU:0": Budget(32 * MEBIBYTE)}
 
 
 @pytest.mark.usefixtures("machine")
 def test_a_device_of_which_nothing_is_known_has_no_budget() -> None:
     with pytest.raises(OptionsError, match=r"'.*GPU:2' is not known: give the budget in bytes"):
-        device_budget_bytes(graph_on(name("GPU:2")))
+        device_budget(graph_on(name("GPU:2")))

@@ -77,7 +77,7 @@ def test_a_budget_comes_before_that_of_the_environment(tmp_path: Path) -> None:
     assert result(done) == "RESULT device"
     done = python(tmp_path, "-m", "memopt", "run", "--budget", "all", "train.py")
     assert done.returncode == 2
-    assert "is no budget, such as 6GiB, 60% or device" in done.stderr
+    assert "is no budget, such as 6GiB, 60%, device or GPU:0=6GiB,GPU:1=8GiB" in done.stderr
 
 
 def test_what_cannot_be_is_told_before_the_program_starts(tmp_path: Path) -> None:

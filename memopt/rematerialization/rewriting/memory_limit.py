@@ -30,16 +30,19 @@ if TYPE_CHECKING:
     from memopt.rematerialization.network import Network
     from memopt.rematerialization.plan_cache import PlanCache
     from memopt.rematerialization.rematerialized import Rematerialized
+    from memopt.rematerialization.rewriting.device_budgets import DeviceBudget
     from memopt.rematerialization.rewriting.scope_budgets import ScopeBudget
     from memopt.rematerialization.storage.compression import Compressor
     from memopt.rematerialization.storage.forms import Form
     from memopt.rematerialization.storage.offloading import Offloader
 
+    PartBudget = ScopeBudget | DeviceBudget
+
 _MEBIBYTE = 1 << 20
 _ATTEMPTS = 3
 """How often a plan is made within less than the limit, since it came to more than was planned."""
-_SCOPE_ROUNDS = 3
-"""How often the budgets of scopes and of the step are planned one after the other."""
+_ROUNDS = 3
+"""How often the budgets of parts and of the step are planned one after the other."""
 
 
 @dataclass(frozen=True)
@@ -100,18 +103,20 @@ class MemoryLimiter:
         return replace(settings.limits, forms=_hinted(forms, network, self._hints))
 
     def keep_all(
-        self, network: Network, limits: Limits, scopes: Sequence[ScopeBudget]
+        self, network: Network, limits: Limits, parts: Sequence[PartBudget]
     ) -> MemoryTimeline:
-        """Keep the budgets of scopes and that of the step, as far as that can be.
+        """Keep the budgets of parts of the step and that of all of it, as far as that can be.
 
         What one plan changes can break what another one kept: then both are made anew.
         """
-        for _ in range(_SCOPE_ROUNDS):
-            for scope in scopes:
-                if not scope.is_kept(network.buffer_graph, network.sequence):
-                    network, limits = self._look_again(self._keep_scope(network, limits, scope))
+        for _ in range(_ROUNDS):
+            for number, part in enumerate(parts):
+                if not part.is_kept(network.buffer_graph, network.sequence):
+                    share = limits.time_limit.share(1 / (len(parts) - number))
+                    own = replace(limits, time_limit=share)
+                    network, limits = self._look_again(self._keep_part(network, own, part))
             final = self._keep(network, limits)
-            if all(scope.is_kept(final.buffer_graph, final.sequence) for scope in scopes):
+            if all(part.is_kept(final.buffer_graph, final.sequence) for part in parts):
                 break
             network, limits = self._look_again(final)
         return final
@@ -121,14 +126,14 @@ class MemoryLimiter:
         network = self.network(timeline.buffer_graph, timeline.sequence)
         return network, self.limits(network)
 
-    def _keep_scope(self, network: Network, limits: Limits, scope: ScopeBudget) -> MemoryTimeline:
-        narrowed = replace(network, buffer_graph=scope.buffers(network.buffer_graph))
+    def _keep_part(self, network: Network, limits: Limits, part: PartBudget) -> MemoryTimeline:
+        narrowed = replace(network, buffer_graph=part.buffers(network.buffer_graph))
         return self._keep(
-            narrowed, replace(limits, limit_bytes=scope.limit_bytes, allocator=None), scope
+            narrowed, replace(limits, limit_bytes=part.limit_bytes, allocator=None), part
         )
 
     def _keep(
-        self, network: Network, limits: Limits, scope: ScopeBudget | None = None
+        self, network: Network, limits: Limits, part: PartBudget | None = None
     ) -> MemoryTimeline:
         """Make the copies of a plan, in one edit; returns the memory of the step with them.
 
@@ -139,26 +144,26 @@ class MemoryLimiter:
         asked = limits
         for _ in range(_ATTEMPTS):
             plan = self._plan(network, asked)
-            final = self._apply(network, plan, limits, scope)
-            less_bytes = _highest_bytes(final, scope) - limits.limit_bytes
+            final = self._apply(network, plan, limits, part)
+            less_bytes = _highest_bytes(final, part) - limits.limit_bytes
             is_missed = plan.peak_bytes > asked.limit_bytes
             if less_bytes <= 0:
                 return final
             if is_missed or limits.time_limit.is_over:
-                return self._no_worse(before, network, final, scope)
+                return self._no_worse(before, network, final, part)
             self._rewriter.revert(before)
             asked = replace(asked, limit_bytes=max(OUT_OF_REACH, asked.limit_bytes - less_bytes))
         least = replace(limits, limit_bytes=OUT_OF_REACH, find_lowest=True)
         plan = self._plan(network, least)
-        final = self._apply(network, plan, limits, scope)
-        return self._no_worse(before, network, final, scope)
+        final = self._apply(network, plan, limits, part)
+        return self._no_worse(before, network, final, part)
 
     def _no_worse(
         self,
         before: Checkpoint,
         network: Network,
         final: MemoryTimeline,
-        scope: ScopeBudget | None,
+        part: PartBudget | None,
     ) -> MemoryTimeline:
         """What came of a plan, or the step without it if that needs less.
 
@@ -166,7 +171,7 @@ class MemoryLimiter:
         plan had it.
         """
         asis = simulate(network.buffer_graph, network.sequence)
-        if _highest_bytes(final, scope) <= _highest_bytes(asis, scope):
+        if _highest_bytes(final, part) <= _highest_bytes(asis, part):
             return final
         self._rewriter.revert(before)
         return self._settle([network.buffer_graph.nodes[number] for number in network.sequence])
@@ -178,11 +183,11 @@ class MemoryLimiter:
         return settings.plan_cache.plan(settings.algorithm, network, limits)
 
     def _apply(
-        self, network: Network, plan: Plan, limits: Limits, scope: ScopeBudget | None
+        self, network: Network, plan: Plan, limits: Limits, part: PartBudget | None
     ) -> MemoryTimeline:
         nodes = [network.buffer_graph.nodes[number] for number in network.sequence]
         if plan.done is not None:
-            where = "" if scope is None else f"in the scope {scope.pattern!r}, "
+            where = "" if part is None else f"for {part}, "
             decisions = _explain(plan.done, limits)
             with self._rewriter.edit(where + _reason(network, plan, limits), decisions=decisions):
                 nodes = apply_copies(self._rewriter, plan.done, self._context)
@@ -203,11 +208,11 @@ class MemoryLimiter:
         return simulate(self.padded(step.buffer_graph), sequence)
 
 
-def _highest_bytes(timeline: MemoryTimeline, scope: ScopeBudget | None) -> int:
-    """The peak of the step, or of a scope, whichever of a pair for oneDNN runs first."""
+def _highest_bytes(timeline: MemoryTimeline, part: PartBudget | None) -> int:
+    """The peak of the step, or of a part, whichever of a pair for oneDNN runs first."""
     graph = timeline.buffer_graph
-    if scope is not None:
-        return scope.peak_bytes(graph, timeline.sequence)
+    if part is not None:
+        return part.peak_bytes(graph, timeline.sequence)
     pairs = graph.fused_pairs
     if not pairs:
         return timeline.peak_bytes

@@ -31,6 +31,9 @@ class ScopeBudget(NamedTuple):
     pattern: str
     limit_bytes: int
 
+    def __str__(self) -> str:
+        return f"the scope {self.pattern!r}"
+
     def buffers(self, buffer_graph: BufferGraph) -> BufferGraph:
         """The same buffers, of which those of other operations take nothing."""
         is_inside = [

@@ -1,0 +1,141 @@
+"""The devices that a step runs on side by side, and what each of them has in use."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from memopt.buffers.buffer_graph import BufferGraph
+    from memopt.graph.graph import Node
+
+_DEVICE = re.compile(
+    r"(?P<where>/job:[^/]+/replica:\d+/task:\d+)?/?(?:device:)?(?P<type>[A-Za-z_]+):(?P<index>\d+)"
+)
+_HOST = "CPU"
+_FEWEST = 2
+
+
+def name_devices(spelled: Iterable[str]) -> dict[str, str]:
+    """Devices as graphs spell them, each with its short name; "" for what names none.
+
+    That is "GPU:0", with the task before it where there are several tasks.
+    """
+    found = {device: _DEVICE.fullmatch(device) for device in spelled}
+    tasks = {match["where"] or "" for match in found.values() if match is not None}
+    return {
+        device: "" if match is None else _short_name(match, with_task=len(tasks) > 1)
+        for device, match in found.items()
+    }
+
+
+def _short_name(match: re.Match[str], *, with_task: bool) -> str:
+    task = f"{match['where']}/device:" if with_task and match["where"] else ""
+    return f"{task}{match['type'].upper()}:{match['index']}"
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices of a graph all of whose nodes are placed, two at least.
+
+    Attributes:
+        names: Their names, such as "GPU:0"; with the task before it where there are several.
+        of_node: By node: the number of its device.
+        times_ns: By node: how long it runs.
+    """
+
+    names: tuple[str, ...]
+    of_node: tuple[int, ...]
+    times_ns: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, nodes: Sequence[Node], time_ns: Callable[[Node], int] = lambda _: 1
+    ) -> Devices | None:
+        """The devices of a graph; `None` if it is only one, or not all nodes are placed.
+
+        Args:
+            nodes: The nodes by number.
+            time_ns: Says how long a node runs.
+        """
+        short = name_devices(node.device for node in nodes)
+        names = sorted(set(short.values()))
+        if len(names) < _FEWEST or "" in names:
+            return None
+        number = {device: names.index(name) for device, name in short.items()}
+        return cls(
+            tuple(names),
+            tuple(number[node.device] for node in nodes),
+            tuple(max(1, time_ns(node)) for node in nodes),
+        )
+
+    @cached_property
+    def _on_host(self) -> tuple[bool, ...]:
+        return tuple(_HOST in name.rpartition("/")[2] for name in self.names)
+
+    def memory_of(self, number: int, graph: BufferGraph) -> BufferGraph:
+        """The same buffers, of which those that a device does not hold take nothing.
+
+        It holds what its operations make, and copies of what they read from another device; among
+        devices that are the host's there is nothing to copy.
+
+        Args:
+            number: The device's.
+            graph: The buffers.
+        """
+        homes = self._homes(graph)
+        holds = [home == number for home in homes]
+        for node, device in enumerate(self.of_node):
+            if device != number:
+                continue
+            for buffer in graph.read[node]:
+                holds[buffer] |= not (self._on_host[number] and self._on_host[homes[buffer]])
+        size_bytes = [
+            size if held else 0 for size, held in zip(graph.size_bytes, holds, strict=True)
+        ]
+        return replace(
+            graph,
+            size_bytes=size_bytes,
+            scratch_bytes=[
+                scratch if self.of_node[node] == number else 0
+                for node, scratch in enumerate(graph.scratch_bytes)
+            ],
+            reusable=[
+                [source for source in sources if size_bytes[source] == size_bytes[buffer]]
+                for buffer, sources in enumerate(graph.reusable)
+            ],
+        )
+
+    def _homes(self, graph: BufferGraph) -> list[int]:
+        """By buffer: the device that makes it; of what is there before, the first that reads it."""
+        homes = [-1] * len(graph.size_bytes)
+        for node, device in enumerate(self.of_node):
+            for buffer in graph.made[node]:
+                homes[buffer] = device
+        for node, device in enumerate(self.of_node):
+            for buffer in graph.read[node]:
+                if graph.makers[buffer] < 0 and (homes[buffer] < 0 or device < homes[buffer]):
+                    homes[buffer] = device
+        return homes
+
+    def side_by_side(
+        self, producers: Sequence[Sequence[int]], sequence: Sequence[int]
+    ) -> list[int]:
+        """The nodes as they start when each device runs its own in the order of a sequence.
+
+        Args:
+            producers: By node: those that come before it in any case.
+            sequence: The nodes that run, producers first.
+        """
+        free_ns = [0] * len(self.names)
+        start_ns: dict[int, int] = {}
+        for node in sequence:
+            device = self.of_node[node]
+            ready_ns = (start_ns[p] + self.times_ns[p] for p in producers[node] if p in start_ns)
+            start_ns[node] = max(free_ns[device], *ready_ns, 0)
+            free_ns[device] = start_ns[node] + self.times_ns[node]
+        return sorted(sequence, key=start_ns.__getitem__)

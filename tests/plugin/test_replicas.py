@@ -1,0 +1,25 @@
+"""Replicas on several devices: a budget is that of each, and they train as they did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.child import run_child
+
+PATIENT = "--planning_seconds=0"
+
+
+def train(options: str) -> dict[str, Any]:
+    return run_child("replicas", options, TF_CPU_ALLOCATOR_USE_BFC="1", MEMOPT_FLAGS=PATIENT)
+
+
+def test_a_share_lowers_the_peak_of_both_replicas_together() -> None:
+    """The two devices are the host's, which has one allocator: it counts both."""
+    off, half = train(""), train('{"budget": "50%"}')
+    assert half["losses"] == off["losses"]
+    assert half["weights"] == off["weights"]
+    ((held, before, after, budget),) = half["records"]
+    assert before - held == pytest.approx(off["step_peak_bytes"], rel=0.2)
+    assert after <= budget
+    assert half["step_peak_bytes"] <= 0.55 * off["step_peak_bytes"]
