@@ -60,7 +60,9 @@ def test_a_share_is_of_the_steps_own_and_bytes_are_of_everything(
 
 @pytest.mark.parametrize("text", ["0%", "101%", "-5%", "%", "", "all", 0, -1])
 def test_what_is_no_budget_is_refused(text: str | int) -> None:
-    with pytest.raises(OptionsError, match="is no budget, such as 6GiB, 60%, device or GPU:0=6GiB,GPU:1=8GiB"):
+    with pytest.raises(
+        OptionsError, match="is no budget, such as 6GiB, 60%, device or GPU:0=6GiB,GPU:1=8GiB"
+    ):
         Budget.parse(text)
 
 

@@ -47,7 +47,10 @@ def test_what_is_given_in_the_program_wins() -> None:
         ("budget=60%", "there is no flag 'budget=60%'"),
         ("--budget", "write --budget=VALUE"),
         ("--dump_dot=", "write --dump_dot=VALUE"),
-        ("--budget=much", "'much' is no budget, such as 6GiB, 60%, device or GPU:0=6GiB,GPU:1=8GiB"),
+        (
+            "--budget=much",
+            "'much' is no budget, such as 6GiB, 60%, device or GPU:0=6GiB,GPU:1=8GiB",
+        ),
         ("--small_node_limit=-1", "is no number of MiB"),
         ("--only_lower=no", "write --only_lower=true or --only_lower=false"),
         ("--dump_dot='x", "No closing quotation"),
