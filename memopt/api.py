@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from memopt.cluster import Device
     from memopt.costs.cost_model import CostModel
     from memopt.io import GraphSource
+    from memopt.item import GrapplerItem
     from memopt.options import Budget
     from memopt.planning.cost_graph import CostGraph
     from memopt.planning.plan import Plan
@@ -51,6 +52,7 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
     pass_options: Sequence[str] = (),
     costs: CostModel | str = GRAPPLER,
     as_grappler: bool = False,
+    after_grappler: bool = False,
     deadline_ms: int = 0,
     budget: Budget | int | str | None = None,
     algorithm: str | None = None,
@@ -75,6 +77,9 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
         pass_options: Options of passes, such as "swapping{improved=true}".
         costs: How long operations take in the simulation; see `choose_costs`.
         as_grappler: Do exactly what Grappler does, though its sums may differ in their last bits.
+        after_grappler: Rewrite what Grappler makes of the step under TensorFlow's defaults. The
+            result has those bits if it runs with Grappler off (`disable_meta_optimizer`), as
+            `memopt.verify` runs it.
         deadline_ms: Milliseconds after which no further pass starts; 0 for no deadline.
         budget: What may be in use at any moment of the step, everything included: bytes, "6GiB", or
             "60%" of what the step itself adds at its peak when it runs unchanged; on several
@@ -118,6 +123,8 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
     if optimizer.pipeline().repeated:
         cluster = VirtualCluster.of(devices)
     item = as_item(graph, fetch, feed)
+    if after_grappler:
+        item = _settled_item(item)
     if is_final(item.graph_def):
         from memopt.plugin.work import runtime_here
 
@@ -125,6 +132,22 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
     result = optimizer.optimize(cluster, replace(item, keep=(*item.keep, *as_texts("keep", keep))))
     _dump(result, flags)
     return result
+
+
+def _settled_item(item: GrapplerItem) -> GrapplerItem:
+    """What Grappler makes of a step.
+
+    Raises:
+        OptionsError: Nothing.
+    """
+    if is_final(item.graph_def):
+        return item
+    from memopt.plugin.settled_item import settle_item
+
+    settled = settle_item(item)
+    if settled is None:
+        raise OptionsError("after_grappler: Grappler is off, or makes nothing of the step")
+    return settled
 
 
 def level_of(flags: Flags) -> str:

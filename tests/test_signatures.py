@@ -91,8 +91,10 @@ def test_rewrite_takes_the_options_of_optimize() -> None:
     taken = options_of(memopt.rewrite)
     assert taken.pop("graph_def") == ("GraphDef | None", None)
     assert taken.pop("after_grappler") == ("bool | None", None)
-    assert taken == options_of(memopt.optimize)
-    assert list(taken) == list(options_of(memopt.optimize))
+    options = options_of(memopt.optimize)
+    assert options.pop("after_grappler") == ("bool", False)
+    assert taken == options
+    assert list(taken) == list(options)
 
 
 def test_values_given_to_rewrite_reach_optimize(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,8 +109,9 @@ def test_values_given_to_rewrite_reach_optimize(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(api, "optimize", stop)
     given: dict[str, Any] = {name: object() for name in options_of(memopt.optimize)}
+    del given["after_grappler"]
     with pytest.raises(ReachedError) as caught:
-        memopt.rewrite(None, **given)
+        memopt.rewrite(None, after_grappler=False, **given)
     assert caught.value.args == (given,)
 
 

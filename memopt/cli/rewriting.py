@@ -77,6 +77,12 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Do exactly what Grappler does; its sums may differ in their last bits.",
 )
+@click.option(
+    "--after-grappler",
+    is_flag=True,
+    help="Rewrite what Grappler makes of the step under TensorFlow's defaults. The result has those"
+    " bits if it runs with Grappler off (disable_meta_optimizer).",
+)
 @click.option("--fetch", multiple=True, help="A tensor or operation that the caller asks for.")
 @click.option("--feed", multiple=True, help="A tensor that the caller gives.")
 @click.option("--keep", multiple=True, help="A further node that must stay as it is called.")

@@ -20,11 +20,15 @@ _capturing: ContextVar[Capture | None] = ContextVar("memopt_capture", default=No
 class Capture:
     """Takes the graph that Grappler hands over last.
 
+    Args:
+        in_session: Whether it is the graph of a session, and not of a function.
+
     Attributes:
         graph_def: The graph; `None` as long as there was none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_session: bool = False) -> None:
+        self._in_session = in_session
         self.graph_def: GraphDef | None = None
 
     def take(self, graph_def: GraphDef, native: int, device: str) -> GraphDef | None:
@@ -33,7 +37,7 @@ class Capture:
         TensorFlow calls twice. What it hands over the first time gets a mark, as when memopt
         rewrites it, so that Grappler does the same then.
         """
-        if not is_function(graph_def):
+        if is_function(graph_def) == self._in_session:
             return None
         self.graph_def = graph_def
         if marks.was_seen(graph_def, device):
@@ -44,9 +48,9 @@ class Capture:
 
 
 @contextmanager
-def capturing() -> Iterator[Capture]:
-    """While this thread compiles functions, take their graphs and rewrite none."""
-    capture = Capture()
+def capturing(*, in_session: bool = False) -> Iterator[Capture]:
+    """While this thread compiles functions or sessions, take their graphs and rewrite none."""
+    capture = Capture(in_session=in_session)
     token = _capturing.set(capture)
     try:
         yield capture

@@ -61,6 +61,16 @@ def settle(function: ConcreteFunction) -> ConcreteFunction | None:
     captured = _capture(function)
     if captured is None or why_not(captured, Policy(min_nodes=0)):
         return None
+    return _built(captured, function)
+
+
+def settle_any(function: ConcreteFunction) -> ConcreteFunction | None:
+    """The same for a function of any kind, which cannot be differentiated after that."""
+    captured = _capture(function)
+    return None if captured is None else _built(captured, function)
+
+
+def _built(captured: GraphDef, function: ConcreteFunction) -> ConcreteFunction:
     graph_def, interface = _as_body(captured, function)
     return build_function(graph_def, function, interface)
 
