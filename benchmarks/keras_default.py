@@ -15,10 +15,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
@@ -29,6 +26,7 @@ from keras_models import MODELS
 from machine import describe_machine
 from rich.console import Console
 from rich.table import Table
+from trainings import answer_questions, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +36,6 @@ MEASURED_STEPS = 3
 STEPS_A_ROUND = 3
 REPETITIONS = 3
 _MEBIBYTE = 1 << 20
-_RESULT = "RESULT "
 
 
 def main() -> None:
@@ -110,40 +107,10 @@ def training(
     model: str, options: dict[str, Any] | None, *, is_exact: bool
 ) -> Iterator[Callable[[str], Any]]:
     """A training in a process of its own, as a function that asks it."""
-    environment = os.environ | {
-        "TF_CPU_ALLOCATOR_USE_BFC": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "ABSL_MIN_LOG_LEVEL": "3",
-    }
-    environment.pop("MEMOPT_FLAGS", None)
-    if is_exact:
-        environment["TF_ENABLE_ONEDNN_OPTS"] = "0"
-    command = [sys.executable, __file__, "--train", model, json.dumps(options)]
-    process = subprocess.Popen(  # noqa: S603 - this interpreter, this file
-        [*command, *(["--exact"] if is_exact else [])],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment,
-        text=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    stdin, stdout = process.stdin, process.stdout
-
-    def ask(command: str) -> Any:
-        print(command, file=stdin, flush=True)
-        for line in stdout:
-            if line.startswith(_RESULT):
-                return json.loads(line.removeprefix(_RESULT))
-        message = f"the training of {model} with {options} died"
-        raise RuntimeError(message)
-
-    try:
-        ask("ready")
-        yield ask
-    finally:
-        stdin.close()
-        process.wait()
+    arguments = [__file__, "--train", model, json.dumps(options)]
+    environment = {"TF_ENABLE_ONEDNN_OPTS": "0"} if is_exact else {}
+    with started([*arguments, *(["--exact"] if is_exact else [])], [environment]) as ask:
+        yield lambda question: ask(question)[0]
 
 
 def train(name: str, options: dict[str, Any] | None, *, is_exact: bool) -> None:
@@ -190,22 +157,27 @@ def train(name: str, options: dict[str, Any] | None, *, is_exact: bool) -> None:
         for record in (memopt.last_reports() if options is not None else ())
         if record.outcome != "passed over"
     ]
-    for line in sys.stdin:
-        answer: Any = None
-        if line.strip() == "measure":
-            answer = {
-                "peak_bytes": max(each.step_peak_bytes for each in steps),
-                "least_peak_bytes": min(each.step_peak_bytes for each in steps),
-                "held_bytes": steps[-1].held_bytes,
-                "first_step_s": first_step_s,
-                "records": records,
-            }
-        elif line.strip() == "time":
-            answer = min(step() for _ in range(STEPS_A_ROUND))
-        elif line.strip() == "state":
-            weights = b"".join(array.tobytes() for array in training.model.get_weights())
-            answer = [losses, hashlib.sha256(weights).hexdigest()]
-        print(_RESULT + json.dumps(answer), flush=True)
+
+    def measured() -> dict[str, Any]:
+        return {
+            "peak_bytes": max(each.step_peak_bytes for each in steps),
+            "least_peak_bytes": min(each.step_peak_bytes for each in steps),
+            "held_bytes": steps[-1].held_bytes,
+            "first_step_s": first_step_s,
+            "records": records,
+        }
+
+    def state() -> list[Any]:
+        weights = b"".join(array.tobytes() for array in training.model.get_weights())
+        return [losses, hashlib.sha256(weights).hexdigest()]
+
+    answer_questions(
+        {
+            "measure": measured,
+            "time": lambda: min(step() for _ in range(STEPS_A_ROUND)),
+            "state": state,
+        }
+    )
 
 
 def show(rows: list[dict[str, Any]]) -> None:

@@ -14,11 +14,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
@@ -28,12 +25,14 @@ from typing import TYPE_CHECKING, Any
 from machine import describe_machine
 from rich.console import Console
 from rich.table import Table
+from trainings import answer_questions, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MIRRORED, WORKERS, HALVES = "mirrored", "workers", "halves"
-PROCESSES = {MIRRORED: 1, WORKERS: 2, HALVES: 1}
+KINDS = (MIRRORED, WORKERS, HALVES)
+WORKER_COUNT = 2
 OPTIONS: tuple[dict[str, Any], ...] = ({}, {"budget": "50%"}, {"budget": "30%"})
 LAYERS = 16
 WIDTH = 256
@@ -41,13 +40,12 @@ BATCH = 4096
 MEASURED_STEPS = 3
 STEPS_A_ROUND = 3
 _MEBIBYTE = 1 << 20
-_RESULT = "RESULT "
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--kinds", nargs="*", default=list(PROCESSES))
+    parser.add_argument("--kinds", nargs="*", default=list(KINDS))
     parser.add_argument("--options", nargs="*", type=json.loads, default=list(OPTIONS))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--train", nargs=2, help=argparse.SUPPRESS)
@@ -86,54 +84,19 @@ def compare(kind: str, options: list[dict[str, Any]], rounds: int) -> Table:
 @contextmanager
 def training(kind: str, options: dict[str, Any] | None) -> Iterator[Callable[[str], list[Any]]]:
     """A training in processes of its own, as a function that asks all of them."""
-    addresses = [f"localhost:{port}" for port in _free_ports(PROCESSES[kind])]
-    processes = []
-    for number in range(PROCESSES[kind]):
-        environment = os.environ | {
-            "TF_CPU_ALLOCATOR_USE_BFC": "1",
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "ABSL_MIN_LOG_LEVEL": "3",
-            "TF_CONFIG": json.dumps(
-                {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": number}}
-            ),
-        }
-        environment.pop("MEMOPT_FLAGS", None)
-        if kind != WORKERS:
-            environment.pop("TF_CONFIG")
-        processes.append(
-            subprocess.Popen(  # noqa: S603 - this interpreter, this file
-                [sys.executable, __file__, "--train", kind, json.dumps(options)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=environment,
-                text=True,
-            )
-        )
-
-    def ask(command: str) -> list[Any]:
-        for process in processes:
-            assert process.stdin is not None
-            print(command, file=process.stdin, flush=True)
-        return [_answer(process) for process in processes]
-
-    try:
-        ask("ready")
+    environments: list[dict[str, str]] = [{}]
+    if kind == WORKERS:
+        addresses = [f"localhost:{port}" for port in _free_ports(WORKER_COUNT)]
+        environments = [
+            {
+                "TF_CONFIG": json.dumps(
+                    {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": number}}
+                )
+            }
+            for number in range(WORKER_COUNT)
+        ]
+    with started([__file__, "--train", kind, json.dumps(options)], environments) as ask:
         yield ask
-    finally:
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.close()
-        for process in processes:
-            process.wait()
-
-
-def _answer(process: subprocess.Popen[str]) -> Any:
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith(_RESULT):
-            return json.loads(line.removeprefix(_RESULT))
-    message = "a training died"
-    raise RuntimeError(message)
 
 
 def _free_ports(count: int) -> list[int]:
@@ -186,16 +149,19 @@ def train(kind: str, options: dict[str, Any] | None) -> None:
         for record in memopt.last_reports()
         if record.outcome in ("rewritten", "unchanged")
     ]
-    for line in sys.stdin:
-        answer: Any = None
-        if line.strip() == "measure":
-            answer = {"peak_bytes": max(each.step_peak_bytes for each in steps), "records": records}
-        elif line.strip() == "time":
-            answer = sum(step() for _ in range(STEPS_A_ROUND))
-        elif line.strip() == "state":
-            content = b"".join(weight.numpy().tobytes() for weight in weights)
-            answer = [losses, hashlib.sha256(content).hexdigest()]
-        print(_RESULT + json.dumps(answer), flush=True)
+
+    def state() -> list[Any]:
+        content = b"".join(weight.numpy().tobytes() for weight in weights)
+        return [losses, hashlib.sha256(content).hexdigest()]
+
+    peak_bytes = max(each.step_peak_bytes for each in steps)
+    answer_questions(
+        {
+            "measure": lambda: {"peak_bytes": peak_bytes, "records": records},
+            "time": lambda: sum(step() for _ in range(STEPS_A_ROUND)),
+            "state": state,
+        }
+    )
 
 
 def _weights() -> list[Any]:

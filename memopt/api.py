@@ -243,8 +243,8 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
         keep=keep,
     )
     if graph_def is None:
-        names_nodes = bool(fetch or feed or keep or as_grappler)
-        if after_grappler or (after_grappler is None and not names_nodes):
+        needs_names = bool(fetch or feed or keep or as_grappler)
+        if after_grappler or (after_grappler is None and not needs_names):
             function = _settled(function, is_asked=bool(after_grappler))
         graph_def = optimized(function).graph_def
     elif after_grappler is not None or _differ_from_defaults(optimized.keywords):

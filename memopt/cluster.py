@@ -358,3 +358,7 @@ def _system_memory_bytes() -> int:
         if limit.isdecimal():  # Without a limit the file says "max".
             sizes.append(int(limit))
     return min(sizes)
+
+
+ANY_CPU = Device.parse("CPU:0=CPU")
+"""What times are estimated for that decide plans and orders: these are the same everywhere then."""

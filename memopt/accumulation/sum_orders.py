@@ -83,7 +83,7 @@ class SumOrders:
             if slot is None:
                 continue
             for name in (before.name, COPY_PREFIX + before.name):
-                node = self._graph.by_name.get(name)
+                node = self._graph.find(name)
                 if node is None or not has_order(node) or len(node.inputs) != len(before.inputs):
                     continue
                 if find_taken_slot(numbering, node, self._context.fetched) != slot:

@@ -5,7 +5,7 @@ Nothing here knows ops or kernels; `buffers` turns a graph into a `BufferGraph`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -82,6 +82,31 @@ class BufferGraph(Displayed):
         """What is in use before the step: the buffers that no node makes."""
         made = sum(self.size_bytes[buffer] for buffers in self.made for buffer in buffers)
         return sum(self.size_bytes) - made
+
+    def only(self, holds: Sequence[bool], runs: Sequence[bool]) -> BufferGraph:
+        """The same graph, of which other buffers, and other nodes' scratch memory, take nothing.
+
+        Memory that comes from another buffer counts from then on.
+
+        Args:
+            holds: By buffer whether it counts.
+            runs: By node whether its scratch memory counts.
+        """
+        size_bytes = [
+            size if held else 0 for size, held in zip(self.size_bytes, holds, strict=True)
+        ]
+        return replace(
+            self,
+            size_bytes=size_bytes,
+            scratch_bytes=[
+                scratch if it_runs else 0
+                for scratch, it_runs in zip(self.scratch_bytes, runs, strict=True)
+            ],
+            reusable=[
+                [source for source in sources if size_bytes[source] == size_bytes[buffer]]
+                for buffer, sources in enumerate(self.reusable)
+            ],
+        )
 
     def _overview(self) -> Overview:
         counts = (

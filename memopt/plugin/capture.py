@@ -22,14 +22,11 @@ class Capture:
 
     Args:
         in_session: Whether it is the graph of a session, and not of a function.
-
-    Attributes:
-        graph_def: The graph; `None` as long as there was none.
     """
 
     def __init__(self, *, in_session: bool = False) -> None:
         self._in_session = in_session
-        self.graph_def: GraphDef | None = None
+        self._graph_def: GraphDef | None = None
 
     def take(self, graph_def: GraphDef, native: int, device: str) -> GraphDef | None:
         """Keep a graph; what TensorFlow gets in its place, `None` for the same.
@@ -39,12 +36,23 @@ class Capture:
         """
         if is_function(graph_def) == self._in_session:
             return None
-        self.graph_def = graph_def
+        self._graph_def = graph_def
         if marks.was_seen(graph_def, device):
             return None
         names = read_names(native)
         marks.mark_seen(graph_def, (*names.fetched, *names.kept), device)
         return graph_def
+
+    def result(self) -> GraphDef | None:
+        """The graph; `None` if there was none.
+
+        Without memopt's mark, and without what lies beside what, since all nodes are placed.
+        """
+        if self._graph_def is not None:
+            for node in self._graph_def.node:
+                node.attr.pop(marks.SEEN, None)
+                node.attr.pop("_class", None)
+        return self._graph_def
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from memopt.errors import PluginError
 from memopt.graph.final import mark_final
 from memopt.graph.functiondef import ARGUMENT, RESULT
-from memopt.plugin import marks
 from memopt.plugin.capture import capturing
 from memopt.plugin.configs import tag_functions, untag_functions
 from memopt.plugin.policy import Policy
@@ -27,15 +26,13 @@ from memopt.runtime.function import (
     build_plain_function,
     interface_of,
 )
+from memopt.runtime.step_graph import node_name, renamed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
-
-_DROPPED = (marks.SEEN, "_class")
-"""What nodes need not carry on: memopt's mark, and beside what they lie, since all are placed."""
 
 _numbers = itertools.count(1)
 
@@ -110,7 +107,7 @@ def _capture(function: ConcreteFunction) -> GraphDef | None:
                 guarded.inference_fn.name, [*wrong, *captures], len(guarded.outputs)
             )
     except tf.errors.InvalidArgumentError:
-        return capture.graph_def
+        return capture.result()
     finally:
         untag_functions(tag)
     raise PluginError(f"TensorFlow called function {function.graph.name} with a wrong argument")
@@ -128,36 +125,34 @@ def _as_body(captured: GraphDef, function: ConcreteFunction) -> tuple[GraphDef, 
     """
     given = interface_of(function)
     inputs = [tensor.op for tensor in function.graph.inputs]
-    renamed = _input_names(captured, [operation.name for operation in inputs])
+    new_names = _input_names(captured, [operation.name for operation in inputs])
     body = type(captured)()
     body.versions.CopyFrom(captured.versions)
     body.library.CopyFrom(function.graph.as_graph_def().library)
     results: dict[int, str] = {}
     read: set[str] = set()
     for node in captured.node:
-        sources = [_renamed(source, renamed) for source in node.input]
+        sources = [renamed(source, new_names) for source in node.input]
         if node.op == RESULT:
             results[node.attr["index"].i] = sources[0]
             continue
-        read.update(source.lstrip("^").partition(":")[0] for source in sources)
-        if node.op == ARGUMENT and node.name not in renamed:
+        read.update(node_name(source) for source in sources)
+        if node.op == ARGUMENT and node.name not in new_names:
             continue
         added = body.node.add()
         added.CopyFrom(node)
         if node.op == ARGUMENT:
             added.CopyFrom(inputs[node.attr["index"].i - 1].node_def)
-            added.name, added.device = renamed[node.name], node.device
-        for key in _DROPPED:
-            added.attr.pop(key, None)
+            added.name, added.device = new_names[node.name], node.device
         added.input[:] = sources
     outputs = _named_as_before(body, function, [results[number] for number in range(len(results))])
-    read.update(source.partition(":")[0] for source in results.values())
-    made = {name.partition(":")[0] for name in outputs}
-    arguments = frozenset(renamed.values())
+    read.update(node_name(source) for source in results.values())
+    made = {node_name(name) for name in outputs}
+    arguments = frozenset(new_names.values())
     last = [node.name for node in body.node if node.name not in read | made | arguments]
     last += _end_as_before(body, given, last)
     mark_final(body, (*made, *last))
-    by_place = list(renamed.values())
+    by_place = list(new_names.values())
     first_capture = len(given.arguments)
     return body, Interface(
         [_tensor_name(name) for name in by_place[:first_capture]],
@@ -181,7 +176,7 @@ def _named_as_before(
         if _tensor_name(source) == tensor.name or name in nodes or tensor.value_index:
             outputs.append(_tensor_name(source))
             continue
-        maker = nodes[source.partition(":")[0]]
+        maker = nodes[node_name(source)]
         nodes[name] = body.node.add(name=name, op="Identity", input=[source], device=maker.device)
         nodes[name].attr["T"].type = tensor.dtype.as_datatype_enum
         outputs.append(tensor.name)
@@ -193,7 +188,8 @@ def _end_as_before(body: GraphDef, given: Interface, last: Sequence[str]) -> lis
     present = {node.name for node in body.node}
     missing = [name for name in dict.fromkeys(given.control_outputs) if name not in present]
     for name in missing:
-        body.node.add(name=name, op="NoOp", input=[f"^{node}" for node in last])
+        waits = [f"^{node}" for node in last]
+        body.node.add(name=name, op="NoOp", input=waits, device=body.node[0].device)
     return missing
 
 
@@ -208,13 +204,6 @@ def _input_names(captured: GraphDef, names: Sequence[str]) -> dict[str, str]:
         arguments[number]: arguments[number] if name in taken else name
         for number, name in enumerate(names, start=1)
     }
-
-
-def _renamed(source: str, names: Mapping[str, str]) -> str:
-    """An input of a node by the new name of the node that makes it."""
-    caret = "^" if source.startswith("^") else ""
-    name, colon, port = source.removeprefix("^").partition(":")
-    return f"{caret}{names.get(name, name)}{colon}{port}"
 
 
 def _tensor_name(source: str) -> str:

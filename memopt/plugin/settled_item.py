@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.errors import InvalidGraphError
 from memopt.graph.final import mark_final
-from memopt.plugin import marks
 from memopt.plugin.capture import capturing
 from memopt.plugin.settled import settle_any
 from memopt.plugin.switch import install
@@ -19,6 +18,7 @@ from memopt.runtime.step_graph import (
     find_variables,
     needed_nodes,
     node_name,
+    renamed,
     with_named_variables,
 )
 
@@ -120,14 +120,9 @@ def _in_session(item: GrapplerItem) -> GraphDef | None:
             session._make_callable_from_options(options)  # noqa: SLF001 - there is no public way
         except tf.errors.OpError as error:
             raise InvalidGraphError(f"TensorFlow refuses the graph: {error.message}") from error
-    if capture.graph_def is None:
-        return None
-    step: GraphDef = type(item.graph_def)()
-    step.CopyFrom(capture.graph_def)
-    step.library.CopyFrom(item.graph_def.library)
-    for node in step.node:
-        for key in (marks.SEEN, "_class"):
-            node.attr.pop(key, None)
+    step = capture.result()
+    if step is not None:
+        step.library.CopyFrom(item.graph_def.library)
     return step
 
 
@@ -161,7 +156,7 @@ def _with_rest(step: GraphDef, item: GrapplerItem) -> GraphDef:
             raise InvalidGraphError(
                 "Grappler has made a node of a name that the graph has", node=added.name
             )
-        added.input[:] = [_renamed(source, names) for source in node.input]
+        added.input[:] = [renamed(source, names) for source in node.input]
         # It may lie beside what Grappler has taken out.
         added.attr.pop("_class", None)
     return step
@@ -176,9 +171,3 @@ def _is_same(now: NodeDef, before: NodeDef) -> bool:
 
 def _public(node: NodeDef) -> dict[str, Any]:
     return {key: value for key, value in node.attr.items() if not key.startswith("_")}
-
-
-def _renamed(source: str, names: dict[str, str]) -> str:
-    caret = "^" if source.startswith("^") else ""
-    name, colon, port = source.removeprefix("^").partition(":")
-    return f"{caret}{names.get(name, name)}{colon}{port}"

@@ -9,7 +9,7 @@ from memopt.errors import InvalidGraphError, OptionsError
 from memopt.runtime.graph_import import find_tensor, import_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
@@ -131,6 +131,13 @@ def needed_nodes(graph_def: GraphDef, targets: Iterable[str], stops: Iterable[st
 def node_name(tensor: str) -> str:
     """The node behind `"x:0"`, `"^x"` or `"x"`."""
     return tensor.removeprefix("^").partition(":")[0]
+
+
+def renamed(source: str, names: Mapping[str, str]) -> str:
+    """`"x:0"`, `"^x"` or `"x"` by the new name of the node, where it has one."""
+    caret = "^" if source.startswith("^") else ""
+    name, colon, port = source.removeprefix("^").partition(":")
+    return f"{caret}{names.get(name, name)}{colon}{port}"
 
 
 def tensor_specs(graph_def: GraphDef, tensors: Iterable[str]) -> dict[str, TensorSpec]:

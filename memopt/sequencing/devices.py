@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from memopt.buffers.buffer_graph import BufferGraph
     from memopt.graph.graph import Node
@@ -45,33 +45,20 @@ class Devices:
     Attributes:
         names: Their names, such as "GPU:0"; with the task before it where there are several.
         of_node: By node: the number of its device.
-        times_ns: By node: how long it runs.
     """
 
     names: tuple[str, ...]
     of_node: tuple[int, ...]
-    times_ns: tuple[int, ...]
 
     @classmethod
-    def of(
-        cls, nodes: Sequence[Node], time_ns: Callable[[Node], int] = lambda _: 1
-    ) -> Devices | None:
-        """The devices of a graph; `None` if it is only one, or not all nodes are placed.
-
-        Args:
-            nodes: The nodes by number.
-            time_ns: Says how long a node runs.
-        """
+    def of(cls, nodes: Sequence[Node]) -> Devices | None:
+        """The devices of nodes by number; `None` if it is only one, or not all are placed."""
         short = name_devices(node.device for node in nodes)
         names = sorted(set(short.values()))
         if len(names) < _FEWEST or "" in names:
             return None
         number = {device: names.index(name) for device, name in short.items()}
-        return cls(
-            tuple(names),
-            tuple(number[node.device] for node in nodes),
-            tuple(max(1, time_ns(node)) for node in nodes),
-        )
+        return cls(tuple(names), tuple(number[node.device] for node in nodes))
 
     @cached_property
     def _on_host(self) -> tuple[bool, ...]:
@@ -94,21 +81,7 @@ class Devices:
                 continue
             for buffer in graph.read[node]:
                 holds[buffer] |= not (self._on_host[number] and self._on_host[homes[buffer]])
-        size_bytes = [
-            size if held else 0 for size, held in zip(graph.size_bytes, holds, strict=True)
-        ]
-        return replace(
-            graph,
-            size_bytes=size_bytes,
-            scratch_bytes=[
-                scratch if self.of_node[node] == number else 0
-                for node, scratch in enumerate(graph.scratch_bytes)
-            ],
-            reusable=[
-                [source for source in sources if size_bytes[source] == size_bytes[buffer]]
-                for buffer, sources in enumerate(graph.reusable)
-            ],
-        )
+        return graph.only(holds, [device == number for device in self.of_node])
 
     def _homes(self, graph: BufferGraph) -> list[int]:
         """By buffer: the device that makes it; of what is there before, the first that reads it."""
@@ -123,19 +96,23 @@ class Devices:
         return homes
 
     def side_by_side(
-        self, producers: Sequence[Sequence[int]], sequence: Sequence[int]
+        self,
+        producers: Sequence[Sequence[int]],
+        sequence: Sequence[int],
+        times_ns: Sequence[int],
     ) -> list[int]:
         """The nodes as they start when each device runs its own in the order of a sequence.
 
         Args:
             producers: By node: those that come before it in any case.
             sequence: The nodes that run, producers first.
+            times_ns: By node: how long it runs, at least 1.
         """
         free_ns = [0] * len(self.names)
         start_ns: dict[int, int] = {}
         for node in sequence:
             device = self.of_node[node]
-            ready_ns = (start_ns[p] + self.times_ns[p] for p in producers[node] if p in start_ns)
+            ready_ns = (start_ns[p] + times_ns[p] for p in producers[node] if p in start_ns)
             start_ns[node] = max(free_ns[device], *ready_ns, 0)
-            free_ns[device] = start_ns[node] + self.times_ns[node]
+            free_ns[device] = start_ns[node] + times_ns[node]
         return sorted(sequence, key=start_ns.__getitem__)

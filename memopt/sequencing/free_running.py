@@ -48,14 +48,15 @@ def free_running_sequence(buffer_graph: BufferGraph, precedence: Precedence) -> 
 
 
 def free_running_side_by_side(
-    buffer_graph: BufferGraph, precedence: Precedence, devices: Devices
+    buffer_graph: BufferGraph, precedence: Precedence, devices: Devices, times_ns: Sequence[int]
 ) -> list[int]:
     """The nodes that run, as they start where each device has an executor with one thread.
 
     Args:
         buffer_graph: The graph in numbers.
         precedence: What must come before what.
-        devices: Where the nodes run, and how long.
+        devices: Where the nodes run.
+        times_ns: By node: how long it runs, at least 1.
     """
     expensive = [node.op not in _AT_ONCE for node in buffer_graph.nodes]
     waiting = [len(producers) for producers in precedence.producers]
@@ -72,7 +73,7 @@ def free_running_side_by_side(
             if is_idle[device] and queue:
                 node = queue.pop()
                 is_idle[device] = False
-                heapq.heappush(running, (now_ns + devices.times_ns[node], len(sequence), node))
+                heapq.heappush(running, (now_ns + times_ns[node], len(sequence), node))
                 sequence.append(node)
         if not running:
             return sequence

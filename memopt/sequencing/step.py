@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from memopt.buffers.assignment import buffer_graph_of
 from memopt.buffers.buffer_graph import simulate
-from memopt.cluster import Device
+from memopt.cluster import ANY_CPU
 from memopt.costs.estimator.grappler_costs import GrapplerCosts
 from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT, RESULT
@@ -27,11 +26,8 @@ if TYPE_CHECKING:
     from memopt.buffers.kernel_rules import Runtime
     from memopt.context import Context
     from memopt.costs.cost_model import CostModel
-    from memopt.graph.graph import Graph, Node
+    from memopt.graph.graph import Graph
     from memopt.shapes.properties import Properties
-
-_ANY_CPU = Device.parse("CPU:0=CPU")
-"""What times are estimated for: the same everywhere, so that orders are the same everywhere."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +40,7 @@ class Step:
         roots: Names of the nodes because of which others run; all nodes run if there are none.
         precedence: What runs, and what must come before what.
         devices: Where the nodes run side by side; `None` for one device.
+        times_ns: Of several devices: by node how long it runs, at least 1.
     """
 
     graph: Graph
@@ -51,6 +48,7 @@ class Step:
     roots: frozenset[str]
     precedence: Precedence
     devices: Devices | None = None
+    times_ns: Sequence[int] = ()
 
     @classmethod
     def in_context(cls, graph: Graph, context: Context) -> Step:
@@ -101,14 +99,16 @@ class Step:
             roots=roots,
             runtime=runtime,
         )
-        times = partial(_time_ns, costs or GrapplerCosts(), properties)
-        return cls(
-            graph,
-            buffer_graph,
-            roots,
-            Precedence.of(graph, buffer_graph, roots),
-            Devices.of(buffer_graph.nodes, times),
-        )
+        precedence = Precedence.of(graph, buffer_graph, roots)
+        devices = Devices.of(buffer_graph.nodes)
+        if devices is None:
+            return cls(graph, buffer_graph, roots, precedence)
+        model = costs or GrapplerCosts()
+        times_ns = [
+            max(1, model.cost(node, ANY_CPU, properties).execution_ns)
+            for node in buffer_graph.nodes
+        ]
+        return cls(graph, buffer_graph, roots, precedence, devices, times_ns)
 
     def sequence(self, sequencer: str) -> list[int]:
         """The nodes that run, as numbers, in the order that a sequencer gives.
@@ -129,7 +129,7 @@ class Step:
         settled = self._with_pairs(sequence)
         if self.devices is None:
             return settled
-        return self.devices.side_by_side(self.precedence.producers, settled)
+        return self.devices.side_by_side(self.precedence.producers, settled, self.times_ns)
 
     def _with_pairs(self, sequence: Sequence[int]) -> list[int]:
         pairs = self.buffer_graph.fused_pairs
@@ -153,7 +153,8 @@ class Step:
         order = [numbering.place(node) for node in self.graph.order]
         if self.devices is not None and order:
             producers = self.buffer_graph.producers
-            return simulate(self.buffer_graph, self.devices.side_by_side(producers, order))
+            together = self.devices.side_by_side(producers, order, self.times_ns)
+            return simulate(self.buffer_graph, together)
         if threads <= 1 or not order:
             return self.run_freely()
         # Late, because of numpy: what needs no windows starts sooner.
@@ -178,12 +179,10 @@ class Step:
         if self.devices is None:
             sequence = free_running_sequence(self.buffer_graph, by_edges)
         else:
-            sequence = free_running_side_by_side(self.buffer_graph, by_edges, self.devices)
+            sequence = free_running_side_by_side(
+                self.buffer_graph, by_edges, self.devices, self.times_ns
+            )
         return simulate(self.buffer_graph, sequence)
-
-
-def _time_ns(costs: CostModel, properties: Properties, node: Node) -> int:
-    return costs.cost(node, _ANY_CPU, properties).execution_ns
 
 
 def _raised(

@@ -101,7 +101,9 @@ def test_devices_run_side_by_side_each_in_its_own_order() -> None:
 def test_executors_run_side_by_side() -> None:
     step = two_chains("CPU:0", "CPU:1", "CPU:0")
     assert step.devices is not None
-    found = free_running_side_by_side(step.buffer_graph, step.precedence, step.devices)
+    found = free_running_side_by_side(
+        step.buffer_graph, step.precedence, step.devices, step.times_ns
+    )
     order = names(step, found)
     assert sorted(order) == ["a0", "a1", "a2", "b0", "b1", "b2", "end", "x"]
     assert order[0] == "x"

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from memopt.buffers.buffer_graph import simulate
+from memopt.rematerialization.rewriting.part_budget import PartBudget
 from memopt.sequencing.devices import Devices
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from memopt.buffers.buffer_graph import BufferGraph
 
 
-class DeviceBudget(NamedTuple):
+@dataclass(frozen=True)
+class DeviceBudget(PartBudget):
     """What a device may have in use at any moment, everything included.
 
     Attributes:
@@ -33,14 +35,6 @@ class DeviceBudget(NamedTuple):
         if devices is None or self.device not in devices.names:
             return buffer_graph
         return devices.memory_of(devices.names.index(self.device), buffer_graph)
-
-    def peak_bytes(self, buffer_graph: BufferGraph, sequence: Sequence[int]) -> int:
-        """The most that the device has in use in a step."""
-        return simulate(self.buffers(buffer_graph), sequence).peak_bytes
-
-    def is_kept(self, buffer_graph: BufferGraph, sequence: Sequence[int]) -> bool:
-        """Whether that is within the budget."""
-        return self.peak_bytes(buffer_graph, sequence) <= self.limit_bytes
 
 
 def device_budgets(limits_bytes: Mapping[str, int]) -> tuple[DeviceBudget, ...]:

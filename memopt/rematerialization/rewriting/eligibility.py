@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from memopt.accumulation.addition_order import has_order
 from memopt.accumulation.shared_inputs import find_shared_inputs
-from memopt.cluster import Device
+from memopt.cluster import ANY_CPU
 from memopt.costs.estimator.grappler_costs import GrapplerCosts
 from memopt.graph import op_types
 from memopt.graph.op_types import DT_RESOURCE, DT_VARIANT, REF_TYPE_OFFSET
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from memopt.graph.graph import FunctionLibrary, Graph, Node
 
 _CONSTANTS = ("Const", "HostConst")
-_ANY_CPU = Device.parse("CPU:0=CPU")
-"""What times are estimated for: the same everywhere, so that plans are the same everywhere."""
 
 
 def network_of(
@@ -93,7 +91,7 @@ def network_of(
             and can_run_twice(node, graph.library)
         )
         if buffer_graph.made[number]:
-            cost = costs.cost(node, _ANY_CPU, context.properties)
+            cost = costs.cost(node, ANY_CPU, context.properties)
             time_ns = max(cost.execution_ns, 1)
             weights[number] = preferred(time_ns) if hint == RECOMPUTE else time_ns
             intensities[number] = cost.compute_ns / (cost.memory_ns + 1)

@@ -30,13 +30,10 @@ if TYPE_CHECKING:
     from memopt.rematerialization.network import Network
     from memopt.rematerialization.plan_cache import PlanCache
     from memopt.rematerialization.rematerialized import Rematerialized
-    from memopt.rematerialization.rewriting.device_budgets import DeviceBudget
-    from memopt.rematerialization.rewriting.scope_budgets import ScopeBudget
+    from memopt.rematerialization.rewriting.part_budget import PartBudget
     from memopt.rematerialization.storage.compression import Compressor
     from memopt.rematerialization.storage.forms import Form
     from memopt.rematerialization.storage.offloading import Offloader
-
-    PartBudget = ScopeBudget | DeviceBudget
 
 _MEBIBYTE = 1 << 20
 _ATTEMPTS = 3

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from memopt.buffers.buffer_graph import simulate
 from memopt.errors import OptionsError
 from memopt.options import parse_bytes
 from memopt.rematerialization.rewriting.apply import original_names
+from memopt.rematerialization.rewriting.part_budget import PartBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from memopt.buffers.buffer_graph import BufferGraph
 
 _SEPARATOR, _ASSIGNMENT = ";", ":"
 
 
-class ScopeBudget(NamedTuple):
+@dataclass(frozen=True)
+class ScopeBudget(PartBudget):
     """What the results of the operations of a scope may take together at any moment.
 
     Attributes:
@@ -40,32 +39,8 @@ class ScopeBudget(NamedTuple):
             any(fnmatchcase(name, self.pattern) for name in original_names(node.name))
             for node in buffer_graph.nodes
         ]
-        makers = buffer_graph.makers
-        size_bytes = [
-            size if makers[buffer] >= 0 and is_inside[makers[buffer]] else 0
-            for buffer, size in enumerate(buffer_graph.size_bytes)
-        ]
-        return replace(
-            buffer_graph,
-            size_bytes=size_bytes,
-            scratch_bytes=[
-                scratch if is_inside[node] else 0
-                for node, scratch in enumerate(buffer_graph.scratch_bytes)
-            ],
-            # Memory that comes from outside of the scope counts as the scope's from then on.
-            reusable=[
-                [source for source in sources if size_bytes[source] == size_bytes[buffer]]
-                for buffer, sources in enumerate(buffer_graph.reusable)
-            ],
-        )
-
-    def peak_bytes(self, buffer_graph: BufferGraph, sequence: Sequence[int]) -> int:
-        """The most that the scope has in use in a step."""
-        return simulate(self.buffers(buffer_graph), sequence).peak_bytes
-
-    def is_kept(self, buffer_graph: BufferGraph, sequence: Sequence[int]) -> bool:
-        """Whether that is within the budget."""
-        return self.peak_bytes(buffer_graph, sequence) <= self.limit_bytes
+        holds = [maker >= 0 and is_inside[maker] for maker in buffer_graph.makers]
+        return buffer_graph.only(holds, is_inside)
 
 
 def parse_scopes(text: str) -> tuple[ScopeBudget, ...]:
