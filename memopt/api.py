@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.cluster import VirtualCluster
 from memopt.costs.choice import GRAPPLER
-from memopt.errors import OptionsError, PluginError
+from memopt.errors import InvalidGraphError, OptionsError, PluginError
 from memopt.flags import Flags
 from memopt.graph.final import is_final
 from memopt.io import as_item, write_bytes
@@ -256,6 +256,7 @@ def _settled(function: ConcreteFunction, *, is_asked: bool) -> ConcreteFunction:
     """What Grappler makes of a function; itself where that cannot be.
 
     Raises:
+        InvalidGraphError: It was asked for, and what Grappler made cannot be built again.
         OptionsError: It was asked for.
         PluginError: It was asked for, and another plugin rewrites graphs in this process.
     """
@@ -263,7 +264,7 @@ def _settled(function: ConcreteFunction, *, is_asked: bool) -> ConcreteFunction:
 
     try:
         settled = settle(function)
-    except PluginError:
+    except (InvalidGraphError, PluginError):
         if is_asked:
             raise
         settled = None

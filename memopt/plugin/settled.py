@@ -11,7 +11,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from memopt.errors import PluginError
-from memopt.graph.final import mark_final
+from memopt.graph.final import is_final, mark_final
 from memopt.graph.functiondef import ARGUMENT, RESULT
 from memopt.plugin.capture import capturing
 from memopt.plugin.configs import tag_functions, untag_functions
@@ -40,7 +40,8 @@ _numbers = itertools.count(1)
 def settle(function: ConcreteFunction) -> ConcreteFunction | None:
     """A function that runs what Grappler makes of a training step, with Grappler off.
 
-    It computes the same bits, reads and updates the same variables, and is called alike.
+    It computes the same bits, reads and updates the same variables, and is called alike. One that
+    is of this kind already stays what it is.
 
     Args:
         function: The step; it does not run.
@@ -54,9 +55,11 @@ def settle(function: ConcreteFunction) -> ConcreteFunction | None:
         InvalidGraphError: What Grappler made cannot be built again.
         PluginError: Another plugin rewrites graphs in this process.
     """
+    if is_final(function.graph.as_graph_def()):
+        return function
     install()
     captured = _capture(function)
-    if captured is None or why_not(captured, Policy(min_nodes=0)):
+    if captured is None or why_not(captured, Policy(min_nodes=0, only_lower=False)):
         return None
     return _built(captured, function)
 

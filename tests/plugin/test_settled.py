@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import memopt
-from memopt.errors import OptionsError
+from memopt.errors import InvalidGraphError, OptionsError
 from memopt.graph.final import FINAL, is_final
 from memopt.models import MODELS, TINY
 from memopt.plugin.settled import settle
@@ -185,3 +185,26 @@ def test_the_mark_survives_a_rewrite() -> None:
     rewritten = memopt.rewrite(function, budget="95%")
     marked = [node.name for node in rewritten.graph.as_graph_def().node if FINAL in node.attr]
     assert marked
+
+
+def test_a_rewritten_step_is_not_given_to_grappler_again() -> None:
+    function, _ = _counting()
+    rewritten: Any = memopt.rewrite(function, level="ordered")
+    assert _settled(rewritten) is rewritten
+    names = {node.name for node in rewritten.graph.as_graph_def().node}
+    again: Any = memopt.rewrite(rewritten, level="ordered")
+    assert {node.name for node in again.graph.as_graph_def().node} == names
+
+
+def test_what_cannot_be_built_again_is_rewritten_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    from memopt.plugin import settled
+
+    def refuse(*_: object) -> None:
+        raise InvalidGraphError("a function that Grappler made is not known")
+
+    function, _ = _counting()
+    monkeypatch.setattr(settled, "build_function", refuse)
+    rewritten = memopt.rewrite(function, level="ordered")
+    assert not is_final(rewritten.graph.as_graph_def())
+    with pytest.raises(InvalidGraphError, match="that Grappler made is not known"):
+        memopt.rewrite(function, level="ordered", after_grappler=True)
