@@ -20,9 +20,9 @@ def test_a_share_lowers_the_peak_of_both_replicas_together() -> None:
     assert half["losses"] == off["losses"]
     assert half["weights"] == off["weights"]
     ((held, before, after, budget),) = half["records"]
-    assert before - held == pytest.approx(off["step_peak_bytes"], rel=0.2)
+    assert after - held <= 0.6 * (before - held)
     assert after <= budget
-    # What the step needs as it is depends on how far its replicas overlap; in order it does not.
+    # How far the replicas overlap is a matter of timing: by one result in order, freely by many.
     assert half["step_peak_bytes"] <= budget - held
-    assert half["step_peak_bytes"] == pytest.approx(after - held, rel=0.02)
-    assert half["step_peak_bytes"] <= 0.75 * off["step_peak_bytes"]
+    assert half["step_peak_bytes"] == pytest.approx(after - held, rel=0.1)
+    assert 0.5 * (before - held) <= off["step_peak_bytes"] <= 1.25 * (before - held)
