@@ -87,7 +87,7 @@ class Ordering(Pass):
 
     def _is_in_vain(self, order: MemoryTimeline, rewriter: Rewriter, context: Context) -> bool:
         """Whether the graph needs no more without the order; says so if it does not."""
-        unordered = Step.in_context(rewriter.graph, context).run_freely()
+        unordered = Step.in_context(rewriter.graph, context).run_freely(context.inter_op_threads)
         if order.peak_bytes < unordered.peak_bytes or not order.sequence:
             return False
         rewriter.decline(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memopt.buffers.buffer_graph import BufferGraph
+    from memopt.graph.graph import Node
     from memopt.sequencing.devices import Devices
     from memopt.sequencing.precedence import Precedence
 
@@ -21,6 +22,11 @@ _AT_ONCE = CONTROL_FLOW | frozenset(
     "Squeeze Placeholder _Arg _Retval _DeviceArg _DeviceRetval ControlTrigger".split()
 )
 """Ops whose kernels say that they are not expensive."""
+
+
+def find_expensive(nodes: Sequence[Node]) -> list[bool]:
+    """By node: whether it may go to another thread, and does not run as soon as it is ready."""
+    return [node.op not in _AT_ONCE for node in nodes]
 
 
 def free_running_sequence(buffer_graph: BufferGraph, precedence: Precedence) -> list[int]:
@@ -33,7 +39,7 @@ def free_running_sequence(buffer_graph: BufferGraph, precedence: Precedence) -> 
     """
     users, nodes = precedence.users, buffer_graph.nodes
     waiting = [len(producers) for producers in precedence.producers]
-    expensive = [node.op not in _AT_ONCE for node in nodes]
+    expensive = find_expensive(nodes)
     stack: list[int] = []
     at_once = deque(node for node in precedence.program if not waiting[node])
     sequence: list[int] = []
@@ -58,7 +64,7 @@ def free_running_side_by_side(
         devices: Where the nodes run.
         times_ns: By node: how long it runs, at least 1.
     """
-    expensive = [node.op not in _AT_ONCE for node in buffer_graph.nodes]
+    expensive = find_expensive(buffer_graph.nodes)
     waiting = [len(producers) for producers in precedence.producers]
     queues = [_Queue(expensive) for _ in devices.names]
     for node in precedence.program:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from memopt.buffers.assignment import buffer_graph_of
@@ -18,6 +19,7 @@ from memopt.sequencing.free_running import free_running_sequence, free_running_s
 from memopt.sequencing.fusions import delay_pairs, keep_adjacent
 from memopt.sequencing.orders import lowest, make_sequence
 from memopt.sequencing.precedence import Precedence
+from memopt.sequencing.threads import run_on_threads, simulate_threads
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -39,16 +41,18 @@ class Step:
         buffer_graph: The same in numbers.
         roots: Names of the nodes because of which others run; all nodes run if there are none.
         precedence: What runs, and what must come before what.
+        properties: The sizes of its tensors.
+        costs: How long nodes run, which counts where several run at once.
         devices: Where the nodes run side by side; `None` for one device.
-        times_ns: Of several devices: by node how long it runs, at least 1.
     """
 
     graph: Graph
     buffer_graph: BufferGraph
     roots: frozenset[str]
     precedence: Precedence
+    properties: Properties
+    costs: CostModel
     devices: Devices | None = None
-    times_ns: Sequence[int] = ()
 
     @classmethod
     def in_context(cls, graph: Graph, context: Context) -> Step:
@@ -84,8 +88,7 @@ class Step:
             fetched: Names of the nodes that the caller asks for.
             kept: Names of further nodes; in a function's body they run for their effects.
             runtime: What kernels run on; this machine, without oneDNN, if not given.
-            costs: How long nodes run, which counts where several devices run side by side; by the
-                analytical model if not given.
+            costs: How long nodes run; by the analytical model if not given.
 
         Raises:
             InvalidGraphError: TensorFlow refuses the graph.
@@ -101,14 +104,16 @@ class Step:
         )
         precedence = Precedence.of(graph, buffer_graph, roots)
         devices = Devices.of(buffer_graph.nodes)
-        if devices is None:
-            return cls(graph, buffer_graph, roots, precedence)
         model = costs or GrapplerCosts()
-        times_ns = [
-            max(1, model.cost(node, ANY_CPU, properties).execution_ns)
-            for node in buffer_graph.nodes
-        ]
-        return cls(graph, buffer_graph, roots, precedence, devices, times_ns)
+        return cls(graph, buffer_graph, roots, precedence, properties, model, devices)
+
+    @cached_property
+    def times_ns(self) -> tuple[int, ...]:
+        """By node how long it runs, at least 1."""
+        costs = (
+            self.costs.cost(node, ANY_CPU, self.properties) for node in self.buffer_graph.nodes
+        )
+        return tuple(max(1, cost.execution_ns) for cost in costs)
 
     def sequence(self, sequencer: str) -> list[int]:
         """The nodes that run, as numbers, in the order that a sequencer gives.
@@ -156,7 +161,7 @@ class Step:
             together = self.devices.side_by_side(producers, order, self.times_ns)
             return simulate(self.buffer_graph, together)
         if threads <= 1 or not order:
-            return self.run_freely()
+            return self.run_freely(threads)
         # Late, because of numpy: what needs no windows starts sooner.
         from memopt.sequencing.windows import highest_usage
 
@@ -164,18 +169,25 @@ class Step:
         chains = find_chains(self.buffer_graph, order)
         highest = highest_usage(timeline, chains[0].nodes, threads) if len(chains) == 1 else None
         if highest is None:
-            return self.run_freely()
+            return self.run_freely(threads)
         return _raised(timeline, chains[0].nodes, highest)
 
-    def run_freely(self) -> MemoryTimeline:
-        """The memory of the step as TensorFlow would run it, with one thread for a device.
+    def run_freely(self, threads: int = 1) -> MemoryTimeline:
+        """The memory of the step as TensorFlow would run it if nobody ordered it.
 
-        Of a graph whose order is enforced that is what happens; of others it is what happens but
-        for the order of edges that differs from process to process.
+        With one thread (for each device) that is what happens if the order is enforced; of others
+        it is what happens but for the order of edges that differs from process to process and, with
+        several threads, for how long operations really take.
+
+        Args:
+            threads: How many operations can run at once.
         """
         runs = Numbering.of(self.graph).running_for(self.roots)
         running = [place for place, it_runs in enumerate(runs) if it_runs]
         by_edges = Precedence(self.buffer_graph.producers, running)
+        if threads > 1:
+            run = run_on_threads(self.buffer_graph, by_edges, self.times_ns, threads)
+            return simulate_threads(self.buffer_graph, run)
         if self.devices is None:
             sequence = free_running_sequence(self.buffer_graph, by_edges)
         else:
