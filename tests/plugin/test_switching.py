@@ -60,8 +60,8 @@ EXPECTED = {
         ["unchanged"],
         True,
         (
-            "the best that was found needs 0.05 MiB on top of what the step holds, and as it is it "
-            "needs 0.05 MiB"
+            "the best that was found needs 0.02 MiB on top of what the step holds, and as it is it "
+            "needs 0.02 MiB"
         ),
     ],
     "reloaded": ["rewritten"],

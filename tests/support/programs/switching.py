@@ -404,11 +404,12 @@ def one_turn_of_grappler() -> Any:
 
 @case
 def what_needs_no_less_stays() -> Any:
-    """Two chains side by side need the same in every order."""
+    """What needs most has one order, and two chains after it need little in every order."""
     import tensorflow as tf
 
     def chains(value: Any) -> Any:
-        one, other = value * 2.0, value * 3.0
+        total = tf.reduce_sum(tf.tanh(value @ value))
+        one, other = total * 2.0, total * 3.0
         for _ in range(5):
             one, other = tf.tanh(one), tf.sin(other)
         return one, other
