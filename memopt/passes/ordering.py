@@ -11,8 +11,8 @@ from memopt.errors import OptionsError
 from memopt.graph.rewriter import Touches
 from memopt.passes.base import Pass
 from memopt.sequencing.orders import BEST, SEQUENCERS
-from memopt.sequencing.precedence import Precedence
-from memopt.sequencing.step import Step, roots_of
+from memopt.sequencing.quickening import Quick
+from memopt.sequencing.step import Step
 from memopt.sequencing.windowed_enforcement import enforce_within
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from memopt.graph.graph import Graph, Node
     from memopt.graph.rewriter import Rewriter
     from memopt.sequencing.enforcement import Chain
+    from memopt.sequencing.precedence import Precedence
 
 _MEBIBYTE = 1 << 20
 
@@ -53,6 +54,9 @@ class Ordering(Pass):
     """How the order is found: see `SEQUENCERS`."""
     smallest_bytes: int = 0
     """Leave operations free that touch nothing as large as this; 0 orders all that hold memory."""
+    slack: float = 0.06
+    """How much more than the order with the lowest peak one may need in which several threads take
+    less time, as a share of the step's own memory; it costs at most half of what an order saves."""
     only_lower: bool = False
     """Leave a graph as it is that needs no more as the executor runs it, one operation at a time,
     than in the order that was found."""
@@ -63,16 +67,22 @@ class Ordering(Pass):
             raise OptionsError(f"ordering: sequencer is one of {names}, not {self.sequencer!r}")
         if self.smallest_bytes < 0:
             raise OptionsError(f"ordering: smallest_bytes is {self.smallest_bytes}, less than 0")
+        if self.slack < 0:
+            raise OptionsError(f"ordering: slack is {self.slack}, less than 0")
 
     def run(self, rewriter: Rewriter, context: Context) -> None:
         """Find the sequence and enforce it, with one edit for each chain of operations."""
-        graph = rewriter.graph
-        order = self.order(graph, context)
-        if order is None or (self.only_lower and self._is_in_vain(order, rewriter, context)):
+        if not len(rewriter.graph):
+            return
+        step = Step.in_context(rewriter.graph, context)
+        quick = self._quick_order(step, context.inter_op_threads)
+        order = quick.timeline
+        if self.only_lower and self._is_in_vain(order, step, rewriter, context):
             return
         hold_to(
             rewriter,
-            order,
+            quick,
+            step.precedence,
             context,
             partial(self._reason, order),
             smallest_bytes=self.smallest_bytes,
@@ -85,9 +95,22 @@ class Ordering(Pass):
         step = Step.in_context(graph, context)
         return simulate(step.buffer_graph, step.sequence(self.sequencer))
 
-    def _is_in_vain(self, order: MemoryTimeline, rewriter: Rewriter, context: Context) -> bool:
+    def _quick_order(self, step: Step, threads: int) -> Quick:
+        """The order with the lowest peak, or a quicker one that needs hardly more."""
+        found = [simulate(step.buffer_graph, each) for each in step.sequences(self.sequencer)]
+        lowest = min(found, key=lambda timeline: timeline.peak_bytes)
+        if threads <= 1 or step.devices is not None or not lowest.sequence:
+            return Quick(lowest, lowest.peak_bytes)
+        saved_bytes = max(0, step.run_freely(threads).peak_bytes - lowest.peak_bytes)
+        most_bytes = min(int(self.slack * lowest.step_peak_bytes), saved_bytes // 2)
+        limits_bytes = [lowest.peak_bytes, lowest.peak_bytes + most_bytes]
+        return step.quickest(found, limits_bytes, threads)
+
+    def _is_in_vain(
+        self, order: MemoryTimeline, step: Step, rewriter: Rewriter, context: Context
+    ) -> bool:
         """Whether the graph needs no more without the order; says so if it does not."""
-        unordered = Step.in_context(rewriter.graph, context).run_freely(context.inter_op_threads)
+        unordered = step.run_freely(context.inter_op_threads)
         if order.peak_bytes < unordered.peak_bytes or not order.sequence:
             return False
         rewriter.decline(
@@ -109,29 +132,30 @@ class Ordering(Pass):
 
 def hold_to(
     rewriter: Rewriter,
-    order: MemoryTimeline,
+    quick: Quick,
+    precedence: Precedence,
     context: Context,
     reason: Callable[[Chain], str],
     *,
-    limit_bytes: int = 0,
     smallest_bytes: int = 0,
 ) -> None:
     """Add the control edges that hold a graph to an order, with one edit for each chain.
 
     Args:
         rewriter: The graph's.
-        order: The order, one operation at a time.
+        quick: The order, one operation at a time, and what operations that run side by side may
+            have in use, if that is more.
+        precedence: What must come before what.
         context: What is known of the graph.
         reason: What to say of a chain.
-        limit_bytes: What operations that run side by side may have in use, if that is more than
-            the peak of the order.
         smallest_bytes: Nodes that touch nothing as large as this are left free.
     """
-    graph, nodes = rewriter.graph, order.buffer_graph.nodes
+    order = quick.timeline
+    nodes = order.buffer_graph.nodes
     chains = enforce_within(
         order,
-        Precedence.of(graph, order.buffer_graph, roots_of(graph, context.fetched, context.kept)),
-        limit_bytes=limit_bytes,
+        precedence,
+        limit_bytes=quick.limit_bytes,
         threads=context.inter_op_threads,
         smallest_bytes=smallest_bytes,
         fed=context.fed,

@@ -36,6 +36,7 @@ from memopt.rematerialization.storage.compression import NO_TILE, Compressor, Ti
 from memopt.rematerialization.storage.offloading import Offloader
 from memopt.rematerialization.time_limit import TimeLimit
 from memopt.sequencing.orders import SEQUENCERS
+from memopt.sequencing.quickening import Quick
 
 if TYPE_CHECKING:
     from memopt.allocator.training import AllocatorLimit
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from memopt.graph.rewriter import Rewriter
     from memopt.rematerialization.network import Network
     from memopt.sequencing.enforcement import Chain
+    from memopt.sequencing.step import Step
 
 _MEBIBYTE = 1 << 20
 
@@ -176,7 +178,7 @@ class Rematerialization(Pass):
         scopes, devices = parse_scopes(self.scopes), device_budgets(context.device_limits_bytes)
         final = limiter.keep_all(network, limits, (*scopes, *devices))
         is_changed = len(rewriter.edits) > edits_before
-        _enforce(rewriter, final, context, limits.limit_bytes)
+        _enforce(rewriter, final, limiter.step, context, limits)
         if final.peak_bytes > limits.limit_bytes:
             node = final.buffer_graph.nodes[final.sequence[final.peak_position]]
             rewriter.decline(node, _warning(network, final, limits))
@@ -237,14 +239,21 @@ def _decline_hints(
             rewriter.decline(node, f"a hint asks to take it to the host, but {why}")
 
 
-def _enforce(rewriter: Rewriter, final: MemoryTimeline, context: Context, limit_bytes: int) -> None:
+def _enforce(
+    rewriter: Rewriter, final: MemoryTimeline, step: Step, context: Context, limits: Limits
+) -> None:
+    threads, limit_bytes = context.inter_op_threads, max(limits.limit_bytes, final.peak_bytes)
+    quick = Quick(final, limit_bytes)
+    if threads > 1 and step.devices is None and limits.allocator is None:
+        quick = step.quickest([final], [limit_bytes], threads)
+
     def reason(chain: Chain) -> str:
         return (
             f"{len(chain.nodes)} operations run in the order that was planned, in which at most "
-            f"{printed_bytes(final.peak_bytes)} are in use"
+            f"{printed_bytes(quick.timeline.peak_bytes)} are in use"
         )
 
-    hold_to(rewriter, final, context, reason, limit_bytes=limit_bytes)
+    hold_to(rewriter, quick, step.precedence, context, reason)
 
 
 def _warning(network: Network, final: MemoryTimeline, limits: Limits) -> str:

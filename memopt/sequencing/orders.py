@@ -56,22 +56,16 @@ SEQUENCERS = (LIST, DFS, POSTORDER, DEFAULT, PROGRAM, LATE_UPDATES, EXECUTOR, BE
 """
 
 
-def make_sequence(
-    sequencer: str,
-    graph: Graph,
-    buffer_graph: BufferGraph,
-    precedence: Precedence,
-    settle: Callable[[list[int]], list[int]] = list,
-) -> list[int]:
-    """The nodes that run, as numbers, in the order that a sequencer gives.
+def make_sequences(
+    sequencer: str, graph: Graph, buffer_graph: BufferGraph, precedence: Precedence
+) -> list[list[int]]:
+    """The nodes that run, as numbers, in the orders among which a sequencer chooses.
 
     Args:
         sequencer: One of `SEQUENCERS`.
         graph: The graph.
         buffer_graph: The same in numbers.
         precedence: What runs, and what must come before what.
-        settle: What becomes of a sequence before it runs. Of several sequences the one with the
-            lowest peak after that is taken, the first of equals.
 
     Raises:
         OptionsError: There is no such sequencer.
@@ -79,10 +73,30 @@ def make_sequence(
     if sequencer not in SEQUENCERS:
         raise OptionsError(f"the sequencer is one of {', '.join(SEQUENCERS)}, not {sequencer!r}")
     names = _SETS.get(sequencer, (sequencer,))
-    return lowest(
-        buffer_graph,
-        [settle(_make_sequence(name, graph, buffer_graph, precedence)) for name in names],
-    )
+    return [_make_sequence(name, graph, buffer_graph, precedence) for name in names]
+
+
+def make_sequence(
+    sequencer: str,
+    graph: Graph,
+    buffer_graph: BufferGraph,
+    precedence: Precedence,
+    settle: Callable[[list[int]], list[int]] = list,
+) -> list[int]:
+    """Of the sequences of a sequencer that with the lowest peak, the first of equals.
+
+    Args:
+        sequencer: One of `SEQUENCERS`.
+        graph: The graph.
+        buffer_graph: The same in numbers.
+        precedence: What runs, and what must come before what.
+        settle: What becomes of a sequence before it runs; that is compared.
+
+    Raises:
+        OptionsError: There is no such sequencer.
+    """
+    found = make_sequences(sequencer, graph, buffer_graph, precedence)
+    return lowest(buffer_graph, [settle(sequence) for sequence in found])
 
 
 def lowest(buffer_graph: BufferGraph, sequences: Sequence[list[int]]) -> list[int]:

@@ -17,8 +17,9 @@ from memopt.sequencing.devices import Devices
 from memopt.sequencing.enforcement import find_chains
 from memopt.sequencing.free_running import free_running_sequence, free_running_side_by_side
 from memopt.sequencing.fusions import delay_pairs, keep_adjacent
-from memopt.sequencing.orders import lowest, make_sequence
+from memopt.sequencing.orders import lowest, make_sequence, make_sequences
 from memopt.sequencing.precedence import Precedence
+from memopt.sequencing.quickening import Quick, Quickening
 from memopt.sequencing.threads import run_on_threads, simulate_threads
 
 if TYPE_CHECKING:
@@ -125,6 +126,22 @@ class Step:
             OptionsError: There is no such sequencer.
         """
         return make_sequence(sequencer, self.graph, self.buffer_graph, self.precedence, self.settle)
+
+    def sequences(self, sequencer: str) -> list[list[int]]:
+        """The sequences among which that of a sequencer is chosen, oneDNN's pairs side by side.
+
+        Raises:
+            OptionsError: There is no such sequencer.
+        """
+        found = make_sequences(sequencer, self.graph, self.buffer_graph, self.precedence)
+        return [self.settle(sequence) for sequence in found]
+
+    def quickest(
+        self, found: Sequence[MemoryTimeline], limits_bytes: Sequence[int], threads: int
+    ) -> Quick:
+        """Of sequences that with which threads are quickest: see `Quickening`."""
+        quickening = Quickening(self.precedence, self.times_ns, threads, self.settle)
+        return quickening.quickest(found, limits_bytes)
 
     def settle(self, sequence: Sequence[int]) -> list[int]:
         """A sequence as it runs: on several devices side by side, each in its own order.

@@ -17,10 +17,22 @@ from memopt.buffers.buffer_graph import MemoryTimeline
 from memopt.sequencing.free_running import find_expensive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from memopt.buffers.buffer_graph import BufferGraph
     from memopt.sequencing.precedence import Precedence
+
+
+class Gates(NamedTuple):
+    """Windows of a sequence, as nodes wait for them.
+
+    Attributes:
+        chain: The nodes that are ordered, in the order of the sequence.
+        waits: By place in the chain: all up to that place must have ended before; -1 for none.
+    """
+
+    chain: Sequence[int]
+    waits: Sequence[int]
 
 
 class ThreadedRun(NamedTuple):
@@ -38,7 +50,11 @@ class ThreadedRun(NamedTuple):
 
 
 def run_on_threads(
-    buffer_graph: BufferGraph, precedence: Precedence, times_ns: Sequence[int], threads: int
+    buffer_graph: BufferGraph,
+    precedence: Precedence,
+    times_ns: Sequence[int],
+    threads: int,
+    gates: Gates | None = None,
 ) -> ThreadedRun:
     """The nodes that run, as the threads of TensorFlow's executor share them.
 
@@ -47,10 +63,12 @@ def run_on_threads(
         precedence: What must come before what.
         times_ns: By node: how long it runs, at least 1.
         threads: How many operations can run at once.
+        gates: The windows within which nodes may run ahead, if there are any.
     """
+    frontier = _Frontier(gates, len(times_ns))
     pool = _Pool(find_expensive(buffer_graph.nodes), threads)
     waiting = [len(producers) for producers in precedence.producers]
-    pool.start(node for node in precedence.program if not waiting[node])
+    pool.start(frontier.opened(node for node in precedence.program if not waiting[node]))
     run = ThreadedRun([], [0] * len(waiting), [0] * len(waiting))
     running: list[tuple[int, int, int, int]] = []
     idle = list(range(threads))
@@ -74,7 +92,38 @@ def run_on_threads(
             waiting[user] -= 1
             if not waiting[user]:
                 ready.append(user)
-        pool.add(thread, ready)
+        pool.add(thread, [*frontier.opened(ready), *frontier.ended(ended)])
+
+
+class _Frontier:
+    """What has ended of a chain, and the nodes that wait for more of it only."""
+
+    def __init__(self, gates: Gates | None, nodes: int) -> None:
+        self._chain = gates.chain if gates is not None else ()
+        self._waits = [-1] * nodes
+        if gates is not None:
+            for node, wait in zip(gates.chain, gates.waits, strict=True):
+                self._waits[node] = wait
+        self._ended = [False] * nodes
+        self._next = 0
+        self._behind: dict[int, list[int]] = {}
+
+    def opened(self, ready: Iterable[int]) -> Iterator[int]:
+        """Of nodes that wait for no other, those that need not wait here either."""
+        for node in ready:
+            if self._waits[node] < self._next:
+                yield node
+            else:
+                self._behind.setdefault(self._waits[node], []).append(node)
+
+    def ended(self, node: int) -> list[int]:
+        """Nodes that waited here until a node ended."""
+        self._ended[node] = True
+        released: list[int] = []
+        while self._next < len(self._chain) and self._ended[self._chain[self._next]]:
+            released += self._behind.pop(self._next, ())
+            self._next += 1
+        return released
 
 
 class _Pool:

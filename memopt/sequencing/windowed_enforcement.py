@@ -60,7 +60,7 @@ def enforce_within(
 
     (chain,) = chains
     pairs = find_pairs(graph)
-    more = _find_waits(timeline, precedence, chain.nodes, pairs)
+    more = find_waits(timeline, precedence, chain.nodes, pairs)
     limit_bytes = max(limit_bytes, timeline.peak_bytes)
     for most_ahead in (MOST_AHEAD, *_LESS_AHEAD):
         room = Room(limit_bytes, threads, most_ahead)
@@ -71,13 +71,20 @@ def enforce_within(
     return enforce(graph, sequence, smallest_bytes=smallest_bytes, fed=fed)
 
 
-def _find_waits(
+def find_waits(
     timeline: MemoryTimeline,
     precedence: Precedence,
     chain: Sequence[int],
     pairs: Mapping[int, int],
 ) -> dict[int, list[int]]:
-    """By node of a chain: others of it that it has to wait for, though no edge says so."""
+    """By node of a chain: others of it that it has to wait for, though no edge says so.
+
+    Args:
+        timeline: The sequence, one operation at a time.
+        precedence: What must come before what.
+        chain: The nodes that are ordered, in the order of the sequence.
+        pairs: First to second: oneDNN makes one node of them, so neither waits for the other.
+    """
     graph = timeline.buffer_graph
     place = {node: number for number, node in enumerate(chain)}
     readers: dict[int, list[int]] = {source: [] for source in timeline.reused.values()}

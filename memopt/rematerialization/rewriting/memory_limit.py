@@ -73,6 +73,13 @@ class MemoryLimiter:
         self._hints = hints
         self._settings = settings
         self._taken = _decline_taken_names(rewriter)
+        self._step: Step | None = None
+
+    @property
+    def step(self) -> Step:
+        """The graph as the last plan left it, once limits were kept."""
+        assert self._step is not None
+        return self._step
 
     def network(self, buffer_graph: BufferGraph, sequence: Sequence[int]) -> Network:
         """The graph as it is now, in a sequence."""
@@ -199,7 +206,7 @@ class MemoryLimiter:
     def _settle(self, nodes: Sequence[Node]) -> MemoryTimeline:
         """The sequence on the graph as it is now, simulated, oneDNN's pairs side by side."""
         graph = self._rewriter.graph
-        step = Step.in_context(graph, self._context)
+        step = self._step = Step.in_context(graph, self._context)
         numbering = Numbering.of(graph)
         sequence = step.settle([numbering.place(node) for node in nodes])
         return simulate(self.padded(step.buffer_graph), sequence)
