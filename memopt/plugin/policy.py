@@ -42,7 +42,7 @@ class Policy(DisplayedFields):
             keep it runs at the lowest peak that was found, with a warning.
         min_nodes: Graphs with fewer nodes are left alone.
         only_lower: Whether a graph stays as it is that is predicted to need hardly less memory
-            rewritten: less than 2 % of what the step itself needs, and no budget kept by it.
+            rewritten: less than 5 % of what the step itself needs, and no budget kept by it.
         only: "training" for graphs that compute gradients, "all" for all.
         report_dir: A folder for one JSON report for each graph that is rewritten.
         from_config: Whether `memory_optimization` and `memory_optimizer_target_node_name_scope` of

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from memopt.shapes.properties import Properties
 
 _MEBIBYTE = 1 << 20
-_LEAST_SAVING = 0.02
+_LEAST_SAVING = 0.05
 """Of what a step needs itself; an order costs some time, too."""
 
 

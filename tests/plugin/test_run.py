@@ -46,7 +46,7 @@ def test_a_program_runs_as_python_runs_it(tmp_path: Path) -> None:
     (folder / "helper.py").write_text("")
     program = ("programs/train.py", "--level", "3")
     plain = python(tmp_path, *program)
-    flags = f"--level=ordered --report_dir={reports}"
+    flags = f"--level=ordered --only_lower=false --report_dir={reports}"
     rewritten = python(tmp_path, "-m", "memopt", "run", *program, flags=flags)
     assert plain.returncode == rewritten.returncode == 3
     assert result(plain) == result(rewritten)

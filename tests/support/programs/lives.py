@@ -27,7 +27,7 @@ def main() -> dict[str, Any]:
 def _train(memopt: Any) -> list[str]:
     from support.programs.steps import KINDS
 
-    memopt.enable()
+    memopt.enable(only_lower=False)
     KINDS["function"]()
     return [r.outcome for r in memopt.last_reports() if r.outcome != "passed over"]
 
