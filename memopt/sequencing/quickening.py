@@ -82,6 +82,8 @@ class Quickening:
 
     def _tightened(self, quick: Quick, time_ns: int) -> Quick:
         """The same within no more than the sequence itself needs, if that is as quick."""
+        if quick.limit_bytes <= quick.timeline.peak_bytes:
+            return quick
         tight = Quick(quick.timeline, quick.timeline.peak_bytes)
         return tight if _QUICKER * self.time_ns(tight) <= time_ns else quick
 
