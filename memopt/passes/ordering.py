@@ -58,8 +58,8 @@ class Ordering(Pass):
     """How much more than the order with the lowest peak one may need in which several threads take
     less time, as a share of the step's own memory; it costs at most half of what an order saves."""
     only_lower: bool = False
-    """Leave a graph as it is that needs no more as the executor runs it, one operation at a time,
-    than in the order that was found."""
+    """Leave a graph as it is that needs no more as the executor's threads run it than in the order
+    that was found."""
 
     def __post_init__(self) -> None:
         if self.sequencer not in SEQUENCERS:
@@ -99,7 +99,7 @@ class Ordering(Pass):
         """The order with the lowest peak, or a quicker one that needs hardly more."""
         found = [simulate(step.buffer_graph, each) for each in step.sequences(self.sequencer)]
         lowest = min(found, key=lambda timeline: timeline.peak_bytes)
-        if threads <= 1 or step.devices is not None or not lowest.sequence:
+        if threads <= 1:
             return Quick(lowest, lowest.peak_bytes)
         saved_bytes = max(0, step.run_freely(threads).peak_bytes - lowest.peak_bytes)
         most_bytes = min(int(self.slack * lowest.step_peak_bytes), saved_bytes // 2)

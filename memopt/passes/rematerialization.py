@@ -242,10 +242,11 @@ def _decline_hints(
 def _enforce(
     rewriter: Rewriter, final: MemoryTimeline, step: Step, context: Context, limits: Limits
 ) -> None:
-    threads, limit_bytes = context.inter_op_threads, max(limits.limit_bytes, final.peak_bytes)
+    limit_bytes = max(limits.limit_bytes, final.peak_bytes)
     quick = Quick(final, limit_bytes)
-    if threads > 1 and step.devices is None and limits.allocator is None:
-        quick = step.quickest([final], [limit_bytes], threads)
+    # What has to find room was looked for in this very order.
+    if limits.allocator is None:
+        quick = step.quickest([final], [limit_bytes], context.inter_op_threads)
 
     def reason(chain: Chain) -> str:
         return (

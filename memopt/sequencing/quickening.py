@@ -36,7 +36,7 @@ class Quickening:
     Attributes:
         precedence: What must come before what.
         times_ns: By node how long it runs, at least 1.
-        threads: How many operations can run at once; with one no sequence is quicker than another.
+        threads: How many operations can run at once.
         settle: What becomes of a sequence before it runs.
     """
 
@@ -60,7 +60,7 @@ class Quickening:
         lowest = min(found, key=lambda timeline: timeline.peak_bytes)
         best = Quick(lowest, limits_bytes[0])
         graph = lowest.buffer_graph
-        if self.threads <= 1 or len(find_chains(graph, lowest.sequence)) != 1:
+        if len(find_chains(graph, lowest.sequence)) != 1:
             return best
         free = run_on_threads(graph, self.precedence, self.times_ns, self.threads)
         enough_ns, best_ns = _ENOUGH * max(free.end_ns), self.time_ns(best)
