@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from memopt.collector import collector_paused
 from memopt.costs.choice import GRAPPLER, choose_costs
 from memopt.device_limits import MemoryLimits, device_memory, find_limits
 from memopt.display import DisplayedFields
@@ -195,7 +194,7 @@ class MemoryOptimizer(DisplayedFields):
         if properties is None:
             infer = Properties.as_in_grappler if self.as_grappler else Properties.of
             properties = infer(item)
-        with _collector_paused():
+        with collector_paused():
             graph = from_graph_def(item.graph_def)
             _verify(graph, item)
             if cluster is not None and pipeline.repeated:
@@ -376,18 +375,3 @@ def _check_budgets(
                 peak_bytes,
                 result,
             )
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keep Python's cycle collector from running while many long-lived objects are made.
-
-    It would look at all of them again and again and find nothing; it takes half of the time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

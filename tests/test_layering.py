@@ -24,7 +24,7 @@ MODULES = {
 }
 
 LAYERS = (
-    ("errors", "display"),
+    ("errors", "display", "collector"),
     ("options",),
     ("flags",),
     ("cache_folder", "console"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from os import fspath
 from typing import TYPE_CHECKING
 
+from memopt.collector import collector_paused
 from memopt.errors import MemoptError
 from memopt.plugin import marks
 from memopt.plugin.capture import current_capture
@@ -55,8 +56,9 @@ def rewrite(data: bytes, native: int, device: str) -> bytes | None:
         return None
     call = _Call(native, device, policy)
     try:
-        rewritten = call.run(data)
-        return None if rewritten is None else serialize(rewritten)
+        with collector_paused():
+            rewritten = call.run(data)
+            return None if rewritten is None else serialize(rewritten)
     except KeyboardInterrupt as error:
         call.fail(error)
         raise

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 _STARTS = (STANDARD, PATH, SEGMENTS)
 """What the planner starts from if the best of all is asked for."""
-_SHARE_OF_STARTS = 0.5
-"""Of the time for planning, what they have together; the planner has the rest."""
+_SHARE_OF_STARTS = 0.05
+"""Of the time for planning, what they have together: the planner, which has the rest, makes more of
+it."""
+_TIME_FOR_TWO_S = 5.0
+"""Seconds that have to be left for the planner to begin twice, with starts and without."""
 _WORTH_IT = 0.99
 """The share of a peak that another must not exceed to be worth its copies."""
 _ROOM_ATTEMPTS = 2
@@ -70,7 +73,7 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
         lower = _make_plans(algorithm, network, least, nothing)
         # What was stopped half-way need not be the lowest.
         plans = [*plans, *lower] if limits.time_limit.is_over else lower
-    lowest = min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
+    lowest = _lowest(plans)
     if lowest.done is None or algorithm not in (PLANNER, BEST):
         return lowest
     if lowest.peak_bytes > limits.limit_bytes:
@@ -102,7 +105,7 @@ def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan)
         by_sum = replace(limits, allocator=None, time_limit=share)
         plans.append(_first_within(ALGORITHMS[name], network, by_sum, nothing))
     starts = [plan.done for plan in plans if plan.done is not None]
-    planned = limits.measure(plan_from(network, limits, starts))
+    planned = _plan_from(network, limits, starts)
     plans.append(planned)
     if limits.allocator is None or all(plan.peak_bytes > limits.limit_bytes for plan in plans):
         return plans
@@ -110,6 +113,22 @@ def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan)
         return [planned]
     # To look for room takes much longer than to plan, and the planner finds it more often.
     return [planned, *(_with_room(ALGORITHMS[name], network, limits, nothing) for name in _STARTS)]
+
+
+def _plan_from(network: Network, limits: Limits, starts: Sequence[Rematerialized]) -> Plan:
+    """The planner's plan; with time for both the better one of with starts and without.
+
+    Starts that were worked out to the end can lead it to where nothing cheap is near.
+    """
+    planned = limits.measure(plan_from(network, limits, starts))
+    if limits.time_limit.left_s < _TIME_FOR_TWO_S or limits.allocator is not None:
+        return planned
+    both = [planned, limits.measure(plan_from(network, limits, ()))]
+    return _cheapest_within(both, limits) or _lowest(both)
+
+
+def _lowest(plans: Sequence[Plan]) -> Plan:
+    return min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
 
 
 def _with_room(algorithm: Algorithm, network: Network, limits: Limits, nothing: Plan) -> Plan:

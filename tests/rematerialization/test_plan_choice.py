@@ -1,0 +1,60 @@
+"""The best of all algorithms: no dearer than the planner without what the others found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.step_networks import layers
+
+from memopt.rematerialization import plan_choice
+from memopt.rematerialization.algorithms import BEST, PLANNER
+from memopt.rematerialization.limits import Limits
+from memopt.rematerialization.plan_choice import make_plan
+from memopt.rematerialization.planned.entry import plan_from, prepare
+from memopt.rematerialization.time_limit import NO_LIMIT, TimeLimit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memopt.rematerialization.network import Network
+    from memopt.rematerialization.rematerialized import Rematerialized
+
+NETWORK = layers(20)
+LIMIT_BYTES = NETWORK.peak_bytes // 2
+
+
+@pytest.fixture
+def begun_with(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many starts the planner had, each time; with some, it comes to the dearest of them."""
+    prepare()
+    calls: list[int] = []
+
+    def misled(
+        network: Network, limits: Limits, starts: Sequence[Rematerialized]
+    ) -> Rematerialized:
+        calls.append(len(starts))
+        if not starts:
+            return plan_from(network, limits, starts)
+        return max(starts, key=lambda start: start.added_weight)
+
+    monkeypatch.setattr(plan_choice, "plan_from", misled)
+    return calls
+
+
+@pytest.mark.parametrize("time_limit", [NO_LIMIT, TimeLimit.after(1000)], ids=["none", "far"])
+def test_starts_that_mislead_the_planner_cost_nothing(
+    begun_with: list[int], time_limit: TimeLimit
+) -> None:
+    limits = Limits(LIMIT_BYTES, largest_block=16, time_limit=time_limit)
+    best = make_plan(BEST, NETWORK, limits)
+    alone = make_plan(PLANNER, NETWORK, limits)
+    assert begun_with == [3, 0]
+    assert best.peak_bytes <= LIMIT_BYTES
+    assert best.added_ns <= alone.added_ns
+
+
+def test_the_planner_begins_once_where_little_time_is_left(begun_with: list[int]) -> None:
+    limits = Limits(LIMIT_BYTES, largest_block=16, time_limit=TimeLimit.after(4))
+    assert make_plan(BEST, NETWORK, limits).peak_bytes < NETWORK.peak_bytes
+    assert 0 not in begun_with
