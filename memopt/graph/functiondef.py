@@ -134,7 +134,11 @@ def to_function_def(graph: Graph) -> FunctionDef:
             number = node.attributes["index"].i
             function.ret[function.signature.output_arg[number].name] = names.spell(node.inputs[0])
         elif node.op != ARGUMENT:
-            write_node_def(function.node_def.add(), node, names.spell_inputs)
+            node_def = function.node_def.add()
+            write_node_def(node_def, node, names.spell_inputs)
+            if not node.changed and any(tensor.node.changed for tensor in node.inputs):
+                # Outputs are spelled by the op that makes them, which may be another now.
+                node_def.input[:] = names.spell_inputs(node)
     return function
 
 

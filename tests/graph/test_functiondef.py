@@ -95,3 +95,30 @@ def test_bad_bodies_name_the_function(graph_def: GraphDef) -> None:
     node.input[0] = f"{producer.name}:nothing:0"
     with pytest.raises(InvalidGraphError, match="is no output of its producer"):
         Library(copy.library).graph(function.signature.name)
+
+
+def test_who_reads_what_became_another_op_spells_its_output_anew() -> None:
+    """An output is called by the op that makes it: y of InvertPermutation, output of Const."""
+    import tensorflow as tf
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator] # TensorFlow has no types
+    def body(x: tf.Tensor) -> tf.Tensor:
+        order = tf.raw_ops.InvertPermutation(x=tf.constant([1, 0]))
+        return tf.transpose(x, order)
+
+    inner = body.get_concrete_function(tf.TensorSpec([2, 3]))
+    caller = tf.function(lambda x: -inner(x), autograph=False)
+    graph_def = caller.get_concrete_function(tf.TensorSpec([2, 3])).graph.as_graph_def()
+    library = Library(graph_def.library)
+    (name,) = library.names()
+    graph = library.graph(name)
+    inverse, reader = graph["InvertPermutation"], graph["transpose"]
+    constant = inverse.inputs[0].node
+    rewriter = Rewriter(graph)
+    with rewriter.edit("a test"):
+        rewriter.set_inputs(inverse, ())
+        rewriter.set_op(inverse, "Const", dict(constant.attributes))
+    assert not reader.changed
+    written = {node.name: list(node.input) for node in to_function_def(graph).node_def}
+    assert written[reader.name] == ["x", "InvertPermutation:output:0"]
+    from_function_def(to_function_def(graph), library)

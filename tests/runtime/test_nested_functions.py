@@ -1,0 +1,111 @@
+"""Steps that other functions call, rewritten and run: the same bits as before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import memopt
+from memopt.models import MODELS, TINY
+from memopt.runtime.grappler_off import without_grappler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import tensorflow as tf
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+    from memopt.models import TrainingStep
+
+    Wrapper = Callable[[ConcreteFunction], Callable[..., Any]]
+
+FAST = frozenset({"mlp", "bert"})
+"""The others are slow."""
+LARGE = frozenset({"densenet121", "resnet50"})
+"""So slow that one way of calling them has to do."""
+
+
+def once(step: ConcreteFunction) -> Callable[..., Any]:
+    def run(*inputs: tf.Tensor) -> tf.Tensor:
+        return step(*inputs)
+
+    return run
+
+
+def twice(step: ConcreteFunction) -> Callable[..., Any]:
+    import tensorflow as tf
+
+    called: Callable[..., Any] = tf.function(once(step), autograph=False)
+    return called
+
+
+def in_loop(step: ConcreteFunction) -> Callable[..., Any]:
+    import tensorflow as tf
+
+    def run(*inputs: tf.Tensor) -> tf.Tensor:
+        turns = tf.constant(2)
+        return tf.while_loop(
+            lambda turn, _: turn < turns,
+            lambda turn, _: (turn + 1, step(*inputs)),
+            (tf.constant(0), tf.constant(0.0)),
+            parallel_iterations=1,
+        )[1]
+
+    return run
+
+
+def in_branches(step: ConcreteFunction) -> Callable[..., Any]:
+    import tensorflow as tf
+
+    def run(*inputs: tf.Tensor) -> tf.Tensor:
+        is_large = tf.size(inputs[0]) > tf.random.uniform([], maxval=1, dtype=tf.int32)
+        return tf.cond(is_large, lambda: step(*inputs), lambda: 2 * step(*inputs))
+
+    return run
+
+
+def traced(function: Callable[..., Any], step: TrainingStep) -> ConcreteFunction:
+    import tensorflow as tf
+
+    specs = [tf.TensorSpec(np.shape(one), np.asarray(one).dtype) for one in step.inputs]
+    return tf.function(function, autograph=False).get_concrete_function(*specs)
+
+
+WRAPPERS: dict[str, Wrapper] = {
+    "once": once,
+    "twice": twice,
+    "in a loop": in_loop,
+    "in branches": in_branches,
+}
+
+
+def results(function: ConcreteFunction, step: TrainingStep) -> list[np.ndarray]:
+    """What a call gives and leaves in the variables, which are as before afterwards."""
+    import tensorflow as tf
+
+    before = [variable.numpy() for variable in step.variables]
+    found = [function(*map(tf.constant, step.inputs)).numpy()]
+    for variable, value in zip(step.variables, before, strict=True):
+        found.append(variable.numpy())
+        variable.assign(value)
+    return found
+
+
+CASES = [
+    pytest.param(name, wrapper, id=f"{name} {how}", marks=() if name in FAST else pytest.mark.slow)
+    for name in MODELS
+    for how, wrapper in WRAPPERS.items()
+    if name not in LARGE or how == "twice"
+]
+
+
+@pytest.mark.parametrize(("name", "wrapper"), CASES)
+def test_a_step_that_is_called_by_others(name: str, wrapper: Wrapper) -> None:
+    step = MODELS[name](**TINY[name])
+    caller = traced(wrapper(step.function), step)
+    rewritten = memopt.rewrite(caller, level="ordered", after_grappler=False)
+    expected, found = (results(without_grappler(f), step) for f in (caller, rewritten))
+    for before, after in zip(expected, found, strict=True):
+        np.testing.assert_array_equal(before, after)
