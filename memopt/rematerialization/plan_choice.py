@@ -48,8 +48,9 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
 
     Args:
         algorithm: One of `ALGORITHMS`, or "best": standard, path and segments, and the planner,
-            which starts from what they found. If the allocator has to find room, that is looked
-            for with the planner's plan first, and with the others' only if there is none.
+            which starts from what they found and, with time for it, once more from nothing. If the
+            allocator has to find room, that is looked for with the planner's plan first, and with
+            the others' only if there is none.
         network: The sequence with its buffers.
         limits: What to keep to.
     """
@@ -73,7 +74,7 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
         lower = _make_plans(algorithm, network, least, nothing)
         # What was stopped half-way need not be the lowest.
         plans = [*plans, *lower] if limits.time_limit.is_over else lower
-    lowest = _lowest(plans)
+    lowest = min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
     if lowest.done is None or algorithm not in (PLANNER, BEST):
         return lowest
     if lowest.peak_bytes > limits.limit_bytes:
@@ -105,30 +106,17 @@ def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan)
         by_sum = replace(limits, allocator=None, time_limit=share)
         plans.append(_first_within(ALGORITHMS[name], network, by_sum, nothing))
     starts = [plan.done for plan in plans if plan.done is not None]
-    planned = _plan_from(network, limits, starts)
+    planned = limits.measure(plan_from(network, limits, starts))
     plans.append(planned)
+    if limits.allocator is None and limits.time_limit.left_s >= _TIME_FOR_TWO_S:
+        # Starts that were worked out to the end can lead it to where nothing cheap is near.
+        plans += map(limits.measure, planner(network, limits))
     if limits.allocator is None or all(plan.peak_bytes > limits.limit_bytes for plan in plans):
         return plans
     if planned.keeps(limits.limit_bytes):
         return [planned]
     # To look for room takes much longer than to plan, and the planner finds it more often.
     return [planned, *(_with_room(ALGORITHMS[name], network, limits, nothing) for name in _STARTS)]
-
-
-def _plan_from(network: Network, limits: Limits, starts: Sequence[Rematerialized]) -> Plan:
-    """The planner's plan; with time for both the better one of with starts and without.
-
-    Starts that were worked out to the end can lead it to where nothing cheap is near.
-    """
-    planned = limits.measure(plan_from(network, limits, starts))
-    if limits.time_limit.left_s < _TIME_FOR_TWO_S or limits.allocator is not None:
-        return planned
-    both = [planned, limits.measure(plan_from(network, limits, ()))]
-    return _cheapest_within(both, limits) or _lowest(both)
-
-
-def _lowest(plans: Sequence[Plan]) -> Plan:
-    return min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
 
 
 def _with_room(algorithm: Algorithm, network: Network, limits: Limits, nothing: Plan) -> Plan:
