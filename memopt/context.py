@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memopt.buffers.kernel_rules import Runtime
+    from memopt.buffers.kernel_call import Runtime
     from memopt.costs.cost_model import CostModel
     from memopt.shapes.properties import Properties
     from memopt.simulation.simulated_memory import SimulatedMemory

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from memopt.buffers.buffer_graph import MemoryTimeline
-    from memopt.buffers.kernel_rules import Runtime
+    from memopt.buffers.kernel_call import Runtime
     from memopt.cluster import VirtualCluster
     from memopt.costs.cost_model import CostModel
     from memopt.graph.graph import FunctionLibrary, Graph

@@ -13,7 +13,7 @@ from support import zygote
 
 from memopt.item import GrapplerItem
 from memopt.models import MODELS, SESSION_MODELS, TINY
-from memopt.runtime import process
+from memopt.runtime import worker_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 
-_START_WORKER = process.start_worker
+_START_WORKER = worker_process.start_worker
 
 LARGEST = ("resnet50", "densenet121", "mobilenetv2", "vgg16", "gpt")
 """Some minutes of every ten, for little that unet and bert do not show."""
@@ -55,14 +55,14 @@ def _skip_on(item: pytest.Item, release: str, reason: str) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _forked_steps() -> Iterator[None]:
     """Steps run in processes that are forked from one that has started TensorFlow."""
-    with mock.patch.object(process, "start_worker", zygote.start):
+    with mock.patch.object(worker_process, "start_worker", zygote.start):
         yield
 
 
 @pytest.fixture
 def real_processes() -> Iterator[None]:
     """Steps run in processes that are started for real, as users' are."""
-    with mock.patch.object(process, "start_worker", _START_WORKER):
+    with mock.patch.object(worker_process, "start_worker", _START_WORKER):
         yield
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from memopt.buffers.buffer_graph import BufferGraph
 from memopt.buffers.builder import BufferBuilder, Callee
-from memopt.buffers.kernel_rules import Runtime
+from memopt.buffers.kernel_call import Runtime
 from memopt.buffers.nested_steps import settle_loops
 from memopt.buffers.pool import Pool
 from memopt.graph.op_types import NEXT_ITERATIONS

@@ -6,14 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from memopt.buffers.calls import add_loop
-from memopt.buffers.kernel_rules import (
-    KernelCall,
-    Placement,
-    Runtime,
-    placements,
-    scratch_buffers,
-    scratch_bytes,
-)
+from memopt.buffers.kernel_call import KernelCall
+from memopt.buffers.kernel_rules import memory_by_rule
 from memopt.buffers.nested_steps import Loop, Turn
 from memopt.buffers.placed_tensors import PlacedTensors, allocated_bytes
 from memopt.buffers.tensor_lists import add_list_op
@@ -27,6 +21,7 @@ from memopt.shapes.loop_counters import known_number
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memopt.buffers.kernel_call import KernelMemory, Placement, Runtime
     from memopt.buffers.nested_steps import Run
     from memopt.buffers.pool import Pool
     from memopt.graph.graph import Graph, Node, Tensor
@@ -132,28 +127,33 @@ class BufferBuilder:
             return
         if add_list_op(self.tensors, place, node) or self._variables.add_op(place, node):
             return
-        if self._add_loop(place, node):
+        call = self._call(node, outputs)
+        measurements = self._callee.runtime.measurements
+        measured = None if measurements is None else measurements.find(call)
+        if measured is None and self._add_loop(place, node):
             return
         if node.op.startswith(_REFERENCE_UPDATES):
             for _ in outputs:
                 self.tensors.give(place, self.tensors.buffer(node.inputs[0]))
             return
-        self._add_kernel(place, node, outputs)
+        self._add_kernel(place, node, measured or memory_by_rule(call))
 
-    def _add_kernel(self, place: int, node: Node, outputs: Sequence[TensorProperties]) -> None:
-        call = KernelCall(
+    def _call(self, node: Node, outputs: Sequence[TensorProperties]) -> KernelCall:
+        return KernelCall(
             node,
             [self.tensors.known(tensor) for tensor in node.inputs],
             outputs,
             lambda slot: constant_numbers(node.inputs[slot].node),
             self._callee.runtime,
         )
-        self.tensors.scratch_bytes[place] = scratch_bytes(call)
-        for size_bytes, slots in scratch_buffers(call):
+
+    def _add_kernel(self, place: int, node: Node, memory: KernelMemory) -> None:
+        self.tensors.scratch_bytes[place] = memory.scratch_bytes
+        for size_bytes, slots in memory.scratch_buffers:
             self.tensors.make(place, size_bytes, self._free_buffers(node, slots))
-        for port, placement in enumerate(placements(call)):
+        for port, placement in enumerate(memory.placements):
             self.tensors.give(place, self._place_output(place, port, placement))
-        if len(outputs) == 1 and self.tensors.made[place]:
+        if len(memory.placements) == 1 and self.tensors.made[place]:
             self._keep_number(place, node)
 
     def _keep_number(self, place: int, node: Node) -> None:

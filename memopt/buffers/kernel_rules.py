@@ -7,11 +7,10 @@ memory of their own, which is not told.
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from memopt.buffers.kernel_call import KernelMemory, Placement
 from memopt.buffers.kernel_table import (
     ALIASES,
     ANY_INPUT,
@@ -24,7 +23,7 @@ from memopt.buffers.kernel_table import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from memopt.graph.graph import Node
+    from memopt.buffers.kernel_call import KernelCall
     from memopt.shapes.tensor_properties import TensorProperties
 
     _Scratch = list[tuple[int, tuple[int, ...]]]
@@ -48,58 +47,9 @@ _MOST_TURNS = 3
 _START_CYCLES = _THREAD_CYCLES = 100_000
 
 
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@dataclass(frozen=True)
-class Runtime:
-    """What the memory of a step depends on besides its tensors.
-
-    Attributes:
-        intra_op_threads: Threads that share the work of one kernel; TensorFlow takes as many as
-            there are cores if it is not told.
-        inter_op_threads: Operations that may run at once where an order leaves them free to.
-        onednn: Whether oneDNN's kernels run in place of TensorFlow's; their scratch memory is not
-            known and counts nothing.
-        folds_constants: Whether what depends on constants alone is computed before the first step,
-            as in functions; not so in a session of the lowest optimization level.
-    """
-
-    intra_op_threads: int = field(default_factory=_usable_cores)
-    inter_op_threads: int = 1
-    onednn: bool = False
-    folds_constants: bool = True
-
-
-class KernelCall(NamedTuple):
-    """One node as its kernel sees it.
-
-    Attributes:
-        node: The node.
-        inputs: What is known of each input, by slot.
-        outputs: What is known of each output, by port.
-        constants: The numbers of an input that is a small constant; `None` for others.
-        runtime: What it runs on.
-    """
-
-    node: Node
-    inputs: Sequence[TensorProperties]
-    outputs: Sequence[TensorProperties]
-    constants: Callable[[int], tuple[int, ...] | None]
-    runtime: Runtime
-
-
-class Placement(NamedTuple):
-    """Where an output lies.
-
-    Attributes:
-        alias: The input slot whose buffer it shares, or -1 for a buffer of its own.
-        reuses: The slots whose buffer its own one may be, the first choice first.
-    """
-
-    alias: int = -1
-    reuses: Sequence[int] = ()
+def memory_by_rule(call: KernelCall) -> KernelMemory:
+    """What a kernel does with memory, as far as rules know it."""
+    return KernelMemory(placements(call), scratch_bytes(call), scratch_buffers(call))
 
 
 def placements(call: KernelCall) -> list[Placement]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from memopt.buffers.kernel_rules import Runtime
+from memopt.buffers.kernel_call import Runtime
 from memopt.cluster import VirtualCluster
 from memopt.errors import BudgetError, InvalidGraphError
 from memopt.graph.graphdef import from_graph_def

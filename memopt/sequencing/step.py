@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline
-    from memopt.buffers.kernel_rules import Runtime
+    from memopt.buffers.kernel_call import Runtime
     from memopt.context import Context
     from memopt.costs.cost_model import CostModel
     from memopt.graph.graph import Graph

@@ -10,7 +10,7 @@ from support.total_order import chained
 
 from memopt.buffers.assignment import buffer_graph_of
 from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline, check_sequence, simulate
-from memopt.buffers.kernel_rules import Runtime
+from memopt.buffers.kernel_call import Runtime
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.op_types import DT_STRING
 from memopt.graph.text import parse_graph

@@ -11,7 +11,7 @@ from memopt.buffers import calls
 from memopt.buffers.assignment import buffer_graph_of
 from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline, check_sequence, simulate
 from memopt.buffers.calls import SOME_TURNS
-from memopt.buffers.kernel_rules import Runtime
+from memopt.buffers.kernel_call import Runtime
 from memopt.buffers.loop_extrapolation import skip_turns
 from memopt.buffers.placed_tensors import LIST_BYTES
 from memopt.graph.graphdef import from_graph_def

@@ -12,7 +12,7 @@ from support.small_buffers import Step, small_graph
 
 from memopt.buffers.assignment import buffer_graph_of
 from memopt.buffers.buffer_graph import BufferGraph
-from memopt.buffers.kernel_rules import Runtime
+from memopt.buffers.kernel_call import Runtime
 from memopt.graph.onednn_fusions import find_fused_pairs
 from memopt.graph.text import parse_graph
 from memopt.graph.traversal import Numbering

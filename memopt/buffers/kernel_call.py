@@ -1,0 +1,91 @@
+"""What a kernel is given and what it does with memory, whoever knows it: rules, measurements."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from memopt.graph.graph import Node
+    from memopt.shapes.tensor_properties import TensorProperties
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What the memory of a step depends on besides its tensors.
+
+    Attributes:
+        intra_op_threads: Threads that share the work of one kernel; TensorFlow takes as many as
+            there are cores if it is not told.
+        inter_op_threads: Operations that may run at once where an order leaves them free to.
+        onednn: Whether oneDNN's kernels run in place of TensorFlow's; their scratch memory is not
+            known and counts nothing.
+        folds_constants: Whether what depends on constants alone is computed before the first step,
+            as in functions; not so in a session of the lowest optimization level.
+        measurements: Kernels that were measured, which count before rules; `None` for rules alone.
+    """
+
+    intra_op_threads: int = field(default_factory=_usable_cores)
+    inter_op_threads: int = 1
+    onednn: bool = False
+    folds_constants: bool = True
+    measurements: Measurements | None = None
+
+
+class KernelCall(NamedTuple):
+    """One node as its kernel sees it.
+
+    Attributes:
+        node: The node.
+        inputs: What is known of each input, by slot.
+        outputs: What is known of each output, by port.
+        constants: The numbers of an input that is a small constant; `None` for others.
+        runtime: What it runs on.
+    """
+
+    node: Node
+    inputs: Sequence[TensorProperties]
+    outputs: Sequence[TensorProperties]
+    constants: Callable[[int], tuple[int, ...] | None]
+    runtime: Runtime
+
+
+class Measurements(Protocol):
+    """What was measured of kernels."""
+
+    def find(self, call: KernelCall) -> KernelMemory | None:
+        """What a kernel does with memory; `None` if that was not measured."""
+
+
+class Placement(NamedTuple):
+    """Where an output lies.
+
+    Attributes:
+        alias: The input slot whose buffer it shares, or -1 for a buffer of its own.
+        reuses: The slots whose buffer its own one may be, the first choice first.
+    """
+
+    alias: int = -1
+    reuses: Sequence[int] = ()
+
+
+class KernelMemory(NamedTuple):
+    """What a kernel does with memory.
+
+    Attributes:
+        placements: Where the outputs lie, by port.
+        scratch_bytes: What it has only while it runs, at most, and asks for after its outputs.
+        scratch_buffers: What it has only while it runs and asks for before: bytes, and the slots
+            whose buffers it may take over for it, the first choice first.
+    """
+
+    placements: Sequence[Placement]
+    scratch_bytes: int = 0
+    scratch_buffers: Sequence[tuple[int, Sequence[int]]] = ()

@@ -1,0 +1,1 @@
+"""Kernels measured alone: their scratch memory, which buffers they share or take over, times."""

@@ -1,0 +1,237 @@
+"""Laboratory: runs kernels alone in this process and concludes what each does with memory."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memopt.buffers.kernel_call import KernelMemory, Placement
+from memopt.kernels.experiment import (
+    TESTED,
+    Allocations,
+    Readers,
+    assignments,
+    experiment,
+    targets,
+)
+from memopt.runtime.trace import TraceRecorder, step_marker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tensorflow.core.protobuf.config_pb2 import ConfigProto
+
+    from memopt.kernels.experiment import KernelCase
+
+_FULL_RUNS = 3
+"""How much scratch memory threads need at once differs from run to run."""
+
+_TIMED_RUNS = 5
+_NONE: frozenset[int] = frozenset()
+_LONGEST_REASON = 300
+
+
+class Laboratory:
+    """Runs cases and reads the allocations of each.
+
+    Needs a process in which TensorFlow's own allocator serves the device, and where nothing else
+    runs.
+
+    Args:
+        config: Of the sessions in which kernels run: one operation at a time, as it stands.
+    """
+
+    def __init__(self, config: ConfigProto) -> None:
+        self._config = config
+
+    def memory(self, cases: Sequence[KernelCase]) -> list[KernelMemory | str]:
+        """What each case does with memory, or why it cannot be run.
+
+        Kernels are run in three rounds, each under one record: all tensors held and none; what the
+        first round leaves open, output by output; and then input by input.
+        """
+        studies = [_Study(case) for case in cases]
+        for asked in (_Study.first, _Study.second, _Study.third):
+            wanted = [(study, readers) for study in studies for readers in asked(study)]
+            self._observe(wanted)
+        return [study.failure or study.conclusion() for study in studies]
+
+    def time_ns(self, case: KernelCase) -> int:
+        """How long a kernel runs: the median of a few runs after the first; 0 if not told."""
+        import tensorflow as tf
+
+        readers = Readers(case.slots, case.ports)
+        options = tf.compat.v1.RunOptions(trace_level=tf.compat.v1.RunOptions.FULL_TRACE)
+        times_ns = []
+        with self._session(case, readers) as session:
+            session.run(targets(readers))
+            for _ in range(_TIMED_RUNS):
+                metadata = tf.compat.v1.RunMetadata()
+                session.run(targets(readers), options=options, run_metadata=metadata)
+                times_ns += list(_times_ns(metadata))
+        return round(statistics.median(times_ns)) if times_ns else 0
+
+    def _observe(self, wanted: Sequence[tuple[_Study, Readers]]) -> None:
+        if not wanted:
+            return
+        recorder = TraceRecorder(Path(tempfile.mkdtemp(prefix="memopt-kernels-")))
+        ran: list[tuple[_Study, Readers]] = []
+        recorder.start()
+        try:
+            for study, readers in wanted:
+                if not study.failure and self._run(study, readers, len(ran)):
+                    ran.append((study, readers))
+        finally:
+            trace = recorder.stop()
+        spans = iter(trace.steps)
+        events, start = trace.events, 0
+        for (study, readers), span in zip(ran, spans, strict=True):
+            while start < len(events) and events[start].time_ns < span.start_ns:
+                start += 1
+            end = start
+            while end < len(events) and events[end].time_ns <= span.end_ns:
+                end += 1
+            study.add(readers, Allocations.of(events[start:end]))
+            start = end
+
+    def _run(self, study: _Study, readers: Readers, number: int) -> bool:
+        """Run an experiment twice, the second time under a mark; whether it went well."""
+        import tensorflow as tf
+
+        try:
+            with self._session(study.case, readers) as session:
+                session.run(targets(readers))
+                with step_marker(number):
+                    session.run(targets(readers))
+        except (tf.errors.OpError, ValueError) as error:
+            study.failure = _reason(error)
+            return False
+        return True
+
+    def _session(self, case: KernelCase, readers: Readers) -> Any:
+        """A session in which the variables of a case have values."""
+        import tensorflow as tf
+
+        with tf.Graph().as_default() as graph:
+            tf.graph_util.import_graph_def(experiment(case, readers), name="")
+        session = tf.compat.v1.Session(graph=graph, config=self._config)
+        if assignments(case):
+            session.run(assignments(case))
+        return session
+
+
+class _Study:
+    """One case, and what its experiments showed so far."""
+
+    def __init__(self, case: KernelCase) -> None:
+        self.case = case
+        self.failure = ""
+        self._found: dict[Readers, Allocations] = {}
+
+    def add(self, readers: Readers, allocations: Allocations) -> None:
+        """Take note of an experiment; of several like it, that with the most scratch memory."""
+        known = self._found.get(readers)
+        if known is None or known.scratch_bytes < allocations.scratch_bytes:
+            self._found[readers] = allocations
+
+    def first(self) -> Iterator[Readers]:
+        """All tensors held, and no input."""
+        for _ in range(_FULL_RUNS):
+            yield self._full
+        yield self._free
+
+    def second(self) -> Iterator[Readers]:
+        """Output by output, with all inputs held and none, unless each has memory of its own."""
+        if self.failure or self._is_plain:
+            return
+        for port in sorted(self.case.ports):
+            yield self._crowded(port)
+            yield self._alone(port)
+
+    def third(self) -> Iterator[Readers]:
+        """Input by input: which of them an output, or scratch memory, is put into."""
+        if self.failure:
+            return
+        for port in self._forwarded_ports():
+            for slot in sorted(self.case.slots):
+                yield self._without(slot, frozenset({port}))
+        if self._found[self._free].scratch_bytes < self._found[self._full].scratch_bytes:
+            for slot in sorted(self.case.slots):
+                yield self._without(slot, self.case.ports)
+
+    def conclusion(self) -> KernelMemory:
+        """What the kernel does with memory."""
+        buffers, scratch_bytes = [], self._found[self._full].scratch_bytes
+        for slot in sorted(self.case.slots):
+            without = self._found.get(self._without(slot, self.case.ports))
+            if without is not None and without.scratch_bytes < scratch_bytes:
+                size_bytes = scratch_bytes - without.scratch_bytes
+                buffers.append((size_bytes, (slot,)))
+        held_bytes = sum(size_bytes for size_bytes, _ in buffers)
+        placements = [self._placement(port) for port in range(len(self.case.result_bytes))]
+        return KernelMemory(placements, max(scratch_bytes - held_bytes, 0), buffers)
+
+    def _placement(self, port: int) -> Placement:
+        crowded = self._found.get(self._crowded(port))
+        if crowded is None:
+            return Placement()
+        taken = self._found[self._alone(port)].kept_slots
+        if not crowded.kept_bytes:
+            # What is neither allocated nor an input's is a variable's or a constant of the kernel.
+            return Placement(min(taken)) if taken else Placement()
+        slots = [
+            slot
+            for slot in sorted(self.case.slots)
+            if (found := self._found.get(self._without(slot, frozenset({port})))) is not None
+            and not found.kept_bytes
+        ]
+        # The first choice is what it takes when it may take anything.
+        return Placement(-1, tuple(sorted(slots, key=lambda slot: slot not in taken)))
+
+    def _forwarded_ports(self) -> Iterator[int]:
+        """Outputs that are allocated if all inputs are held, and lie in one if none is."""
+        for port in sorted(self.case.ports):
+            crowded = self._found.get(self._crowded(port))
+            if crowded is None or not crowded.kept_bytes:
+                continue
+            if not self._found[self._alone(port)].kept_bytes:
+                yield port
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether every output is in memory of its own, whoever reads the inputs."""
+        full, free = self._found[self._full], self._found[self._free]
+        own = sorted(size for size in self.case.result_bytes if size)
+        return not free.kept_slots and sorted(full.kept_bytes) == sorted(free.kept_bytes) == own
+
+    @property
+    def _full(self) -> Readers:
+        return Readers(self.case.slots, self.case.ports)
+
+    @property
+    def _free(self) -> Readers:
+        return Readers(_NONE, self.case.ports)
+
+    def _crowded(self, port: int) -> Readers:
+        return Readers(self.case.slots, frozenset({port}))
+
+    def _alone(self, port: int) -> Readers:
+        return Readers(_NONE, frozenset({port}))
+
+    def _without(self, slot: int, ports: frozenset[int]) -> Readers:
+        return Readers(self.case.slots - {slot}, ports)
+
+
+def _times_ns(metadata: Any) -> Iterator[int]:
+    for device in metadata.step_stats.dev_stats:
+        for entry in device.node_stats:
+            if entry.node_name.partition(":")[0] == TESTED and entry.op_end_rel_nanos:
+                yield int(entry.op_end_rel_nanos - entry.op_start_rel_nanos)
+
+
+def _reason(error: Any) -> str:
+    """An error's own words in one line, without TensorFlow's stack trace."""
+    text = str(getattr(error, "message", None) or error)
+    return " ".join(text.partition("Original stack trace")[0].split())[:_LONGEST_REASON]

@@ -1,0 +1,186 @@
+"""Survey: the distinct kernels of a step, and those that cannot be run alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from memopt.buffers.kernel_call import KernelMemory, Placement
+from memopt.buffers.kernel_rules import memory_by_rule
+from memopt.buffers.kernel_signature import is_compiled, relevant_attributes
+from memopt.kernels.experiment import KernelCase
+from memopt.sequencing.step import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tensorflow.core.framework.function_pb2 import FunctionDef, FunctionDefLibrary
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+    from memopt.buffers.kernel_call import KernelCall, Runtime
+    from memopt.buffers.kernel_signature import Bodies, KernelSignature, Signatures
+    from memopt.graph.graph import Graph, Node
+    from memopt.item import GrapplerItem
+    from memopt.shapes.properties import Properties
+
+
+@dataclass
+class SurveyedKernel:
+    """A kernel of a step.
+
+    Attributes:
+        signature: What it is known by.
+        case: It, to be run alone.
+        by_rule: What the rules say of its memory.
+        nodes: How many nodes run it.
+        node: The name of one of them.
+    """
+
+    signature: KernelSignature
+    case: KernelCase
+    by_rule: KernelMemory
+    nodes: int
+    node: str
+
+
+@dataclass
+class NotAlone:
+    """Kernels of an op that cannot be run alone.
+
+    Attributes:
+        op: The op.
+        reason: Why.
+        nodes: How many nodes run them.
+        node: The name of one of them.
+    """
+
+    op: str
+    reason: str
+    nodes: int
+    node: str
+
+
+@dataclass
+class Survey:
+    """The kernels that the nodes of a step run; a `Measurements` that only takes notes.
+
+    Attributes:
+        signatures: Tells the signatures of the step's nodes.
+        bodies: The functions that they call.
+        kernels: Those that can be run alone, by key.
+        not_alone: The others, by op and reason.
+    """
+
+    signatures: Signatures
+    bodies: Bodies
+    kernels: dict[str, SurveyedKernel] = field(default_factory=dict)
+    not_alone: dict[tuple[str, str], NotAlone] = field(default_factory=dict)
+
+    def find(self, call: KernelCall) -> KernelMemory | None:
+        """Take note of a kernel; what a function does that XLA compiles is not looked into."""
+        reason = self.signatures.why_not(call)
+        if reason:
+            self._leave(call.node, reason)
+        else:
+            self._take(call)
+        if is_compiled(call.node):
+            return KernelMemory([Placement() for _ in call.outputs])
+        return None
+
+    def _take(self, call: KernelCall) -> None:
+        signature = self.signatures.of(call)
+        assert signature is not None
+        known = self.kernels.get(signature.key)
+        if known is not None:
+            known.nodes += 1
+            return
+        self.kernels[signature.key] = SurveyedKernel(
+            signature,
+            KernelCase(
+                _bare(call.node),
+                signature.operands,
+                tuple(tensor.least_bytes for tensor in call.outputs),
+                signature.device,
+                _functions(call.node, self.bodies),
+            ),
+            memory_by_rule(call),
+            1,
+            call.node.name,
+        )
+
+    def _leave(self, node: Node, reason: str) -> None:
+        found = self.not_alone.setdefault(
+            (node.op, reason), NotAlone(node.op, reason, 0, node.name)
+        )
+        found.nodes += 1
+
+
+def survey(
+    graph: Graph,
+    item: GrapplerItem,
+    properties: Properties,
+    runtime: Runtime,
+    notes: Survey,
+) -> Survey:
+    """Visit all kernels that a step runs, also those of functions that it calls.
+
+    Args:
+        graph: The item's graph.
+        item: The graph and its use.
+        properties: The sizes of its tensors.
+        runtime: What it runs on.
+        notes: Where they are noted.
+
+    Raises:
+        InvalidGraphError: TensorFlow refuses the graph.
+    """
+    if len(graph):
+        Step.of(
+            graph,
+            properties,
+            fed=[name.partition(":")[0] for name in item.feed],
+            fetched=[name.partition(":")[0] for name in item.fetch],
+            runtime=replace(runtime, measurements=notes),
+        )
+    return notes
+
+
+def _bare(node: Node) -> NodeDef:
+    """The op of a node with what matters of its attributes."""
+    from tensorflow.core.framework import node_def_pb2
+
+    bare: NodeDef = node_def_pb2.NodeDef(op=node.op)
+    for name, value in relevant_attributes(node):
+        bare.attr[name].CopyFrom(value)
+    return bare
+
+
+def _functions(node: Node, bodies: Bodies) -> FunctionDefLibrary:
+    """The functions that a node calls, directly or through others."""
+    from tensorflow.core.framework import function_pb2
+
+    library: FunctionDefLibrary = function_pb2.FunctionDefLibrary()
+    pending = list(_called(_bare(node)))
+    seen = set(pending)
+    while pending:
+        body = bodies(pending.pop())
+        if body is None:
+            continue
+        library.function.add().CopyFrom(body)
+        more = {name for inner in body.node_def for name in _called(inner)} - seen
+        seen |= more
+        pending += sorted(more)
+    return library
+
+
+def _called(node: NodeDef) -> Iterator[str]:
+    for name in sorted(node.attr):
+        value = node.attr[name]
+        for function in (value.func, *value.list.func):
+            if function.name:
+                yield function.name
+
+
+def bodies_in(functions: FunctionDefLibrary) -> dict[str, FunctionDef]:
+    """The functions of a library that have bodies, by name."""
+    return {each.signature.name: each for each in functions.function if each.node_def}
