@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from memopt.graph.op_types import DT_RESOURCE
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
@@ -18,10 +20,10 @@ if TYPE_CHECKING:
 
 TESTED = "tested"
 MARK = "mark"
-LATE = "late"
 _OPERAND = "operand_"
 _VARIABLE = "variable_"
-_ASSIGNMENT = "assignment_"
+_GIVEN = "given_"
+_LATE = "late_"
 _DT_BOOL = 10
 _DT_INT32 = 3
 _DT_FLOAT = 1
@@ -73,46 +75,45 @@ class Readers(NamedTuple):
     ports: frozenset[int]
 
 
-def experiment(case: KernelCase, readers: Readers) -> GraphDef:
-    """Operands, the kernel, a mark, and late readers: one after the other.
+class Experiment(NamedTuple):
+    """A graph in which a kernel runs.
 
-    The targets to run are `MARK` and what begins with `LATE`; before, once, what begins with the
-    names that `assignments` tells.
+    Attributes:
+        graph_def: Operands, the kernel, a mark, and late readers: one after the other.
+        given: The placeholders to be fed, with a number for each: no operand is a constant, which
+            TensorFlow would fold.
+        variables: The placeholders of variables' handles, with types and shapes.
+        targets: The operations to be asked for.
     """
-    from tensorflow.core.framework import graph_pb2
 
-    graph_def: GraphDef = graph_pb2.GraphDef()
-    graph_def.library.CopyFrom(case.library)
-    builder = _Builder(graph_def, f"/device:{case.device}:0")
-    names = [builder.operand(slot, operand) for slot, operand in enumerate(case.operands)]
-    tested = graph_def.node.add()
-    tested.CopyFrom(case.node)
-    tested.name, tested.device = TESTED, builder.device
-    del tested.input[:]
-    tested.input.extend(names)
-    if builder.last:
-        tested.input.append(f"^{builder.last}")
-    builder.constant("mark_value", _DT_FLOAT, (), 1.0)
-    builder.add(MARK, "DeepCopy", ("mark_value", f"^{TESTED}"), T=_DT_FLOAT)
-    for slot in sorted(readers.slots):
-        builder.late(f"slot_{slot}", f"{_OPERAND}{slot}:0", case.operands[slot].dtype)
-    types = _result_types(case)
-    for port in sorted(readers.ports):
-        builder.late(f"port_{port}", f"{TESTED}:{port}", types[port])
-    return graph_def
+    graph_def: GraphDef
+    given: Mapping[str, tuple[int, float]]
+    variables: Mapping[str, Operand]
+    targets: Sequence[str]
 
+    @classmethod
+    def of(cls, case: KernelCase, readers: Readers) -> Experiment:
+        """The experiment in which these tensors are read after the kernel."""
+        from tensorflow.core.framework import graph_pb2
 
-def assignments(case: KernelCase) -> list[str]:
-    """The operations that give the variables values, to be run before."""
-    return [
-        f"{_ASSIGNMENT}{slot}" for slot, operand in enumerate(case.operands) if operand.is_variable
-    ]
-
-
-def targets(readers: Readers) -> list[str]:
-    """The operations to run."""
-    late = [f"slot_{slot}" for slot in readers.slots] + [f"port_{port}" for port in readers.ports]
-    return [MARK, *(f"{LATE}_{name}" for name in sorted(late))]
+        graph_def: GraphDef = graph_pb2.GraphDef()
+        graph_def.library.CopyFrom(case.library)
+        builder = _Builder(graph_def, f"/device:{case.device}:0")
+        names = [builder.operand(slot, operand) for slot, operand in enumerate(case.operands)]
+        tested = graph_def.node.add()
+        tested.CopyFrom(case.node)
+        tested.name, tested.device = TESTED, builder.device
+        del tested.input[:]
+        tested.input.extend(names)
+        if builder.last:
+            tested.input.append(f"^{builder.last}")
+        builder.add(MARK, "DeepCopy", (builder.given_number(_DT_FLOAT), f"^{TESTED}"), T=_DT_FLOAT)
+        for slot in sorted(readers.slots):
+            builder.late(f"slot_{slot}", f"{_OPERAND}{slot}:0", case.operands[slot].dtype)
+        types = _result_types(case)
+        for port in sorted(readers.ports):
+            builder.late(f"port_{port}", f"{TESTED}:{port}", types[port])
+        return cls(graph_def, builder.given, builder.variables, builder.targets)
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,9 @@ class _Builder:
     def __init__(self, graph_def: GraphDef, device: str) -> None:
         self.device = device
         self.last = ""
+        self.given: dict[str, tuple[int, float]] = {}
+        self.variables: dict[str, Operand] = {}
+        self.targets = [MARK]
         self._graph_def = graph_def
 
     def add(self, name: str, op: str, inputs: Sequence[str] = (), **types: int) -> NodeDef:
@@ -166,53 +170,50 @@ class _Builder:
             node.attr[attribute].type = dtype
         return node
 
-    def constant(self, name: str, dtype: int, shape: Sequence[int], value: Any) -> str:
-        """A constant of one value, or of the given ones."""
-        import numpy as np
-        import tensorflow as tf
-
-        kind = tf.dtypes.as_dtype(dtype).as_numpy_dtype
-        array = np.broadcast_to(np.array(value).astype(kind), shape)
-        node = self.add(name, "Const", dtype=dtype)
-        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(array, dtype=dtype))
-        return name
-
     def operand(self, slot: int, operand: Operand) -> str:
         """An input of the kernel; what it is called."""
         name = f"{_OPERAND}{slot}"
         if operand.numbers is not None:
-            import numpy as np
-
-            values = np.array(operand.numbers).reshape(operand.shape)
-            return self.constant(f"constant_{slot}", operand.dtype, operand.shape, values)
+            return self._constant(name, operand.dtype, operand.shape, operand.numbers)
         if operand.is_variable:
-            return self._variable(slot, operand)
-        self._filled(name, operand, (f"^{self.last}",) if self.last else ())
+            handle = self._placeholder(f"{_VARIABLE}{slot}", DT_RESOURCE)
+            self.variables[handle] = operand
+            return handle
+        # In memory of its own.
+        dims = self._constant(f"{name}_dims", _DT_INT32, (len(operand.shape),), operand.shape)
+        controls = [f"^{self.last}"] if self.last else []
+        inputs = (dims, self.given_number(operand.dtype), *controls)
+        self.add(name, "Fill", inputs, T=operand.dtype, index_type=_DT_INT32)
         self.last = name
         return name
 
-    def _filled(self, name: str, operand: Operand, controls: Sequence[str] = ()) -> str:
-        """A tensor in memory of its own: halves, zeros, or true."""
-        value = 0.5 if operand.dtype in _FLOATING else operand.dtype == _DT_BOOL
-        dims = self.constant(f"{name}_dims", _DT_INT32, (len(operand.shape),), operand.shape)
-        filling = self.constant(f"{name}_value", operand.dtype, (), value)
-        self.add(name, "Fill", (dims, filling, *controls), T=operand.dtype, index_type=_DT_INT32)
-        return name
-
-    def _variable(self, slot: int, operand: Operand) -> str:
-        name = f"{_VARIABLE}{slot}"
-        node = self.add(name, "VarHandleOp", dtype=operand.dtype)
-        node.attr["shared_name"].s = name.encode()
-        node.attr["shape"].shape.SetInParent()
-        for size in operand.shape:
-            node.attr["shape"].shape.dim.add().size = size
-        value = self._filled(f"{name}_filled", operand)
-        self.add(f"{_ASSIGNMENT}{slot}", "AssignVariableOp", (name, value), dtype=operand.dtype)
+    def given_number(self, dtype: int) -> str:
+        """A number of a type, for all that need one: a half, zero, or true."""
+        name = f"{_GIVEN}{dtype}"
+        if name not in self.given:
+            number = 0.5 if dtype in _FLOATING else int(dtype == _DT_BOOL)
+            self.given[self._placeholder(name, dtype)] = (dtype, number)
         return name
 
     def late(self, name: str, tensor: str, dtype: int) -> None:
         """Something that reads a tensor after the mark, and only its shape."""
-        self.add(f"{LATE}_{name}", "Shape", (tensor, f"^{MARK}"), T=dtype, out_type=_DT_INT32)
+        late = f"{_LATE}{name}"
+        self.add(late, "Shape", (tensor, f"^{MARK}"), T=dtype, out_type=_DT_INT32)
+        self.targets.append(late)
+
+    def _placeholder(self, name: str, dtype: int) -> str:
+        node = self.add(name, "Placeholder", dtype=dtype)
+        node.attr["shape"].shape.SetInParent()
+        return name
+
+    def _constant(self, name: str, dtype: int, shape: Sequence[int], numbers: Sequence[int]) -> str:
+        import numpy as np
+        import tensorflow as tf
+
+        values = np.array(numbers, tf.dtypes.as_dtype(dtype).as_numpy_dtype).reshape(shape)
+        node = self.add(name, "Const", dtype=dtype)
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(values))
+        return name
 
 
 def _result_types(case: KernelCase) -> tuple[int, ...]:

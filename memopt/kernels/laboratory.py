@@ -7,21 +7,21 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from memopt.buffers.kernel_call import KernelMemory, Placement
-from memopt.kernels.experiment import (
-    TESTED,
-    Allocations,
-    Readers,
-    assignments,
-    experiment,
-    targets,
-)
+from memopt.errors import InvalidGraphError, MemoptError
+from memopt.item import GrapplerItem, VariableSpec
+from memopt.kernels.experiment import TESTED, Allocations, Experiment, Readers
+from memopt.runtime.function import Interface, build_plain_function
+from memopt.runtime.profiling import profile
+from memopt.runtime.program import Program
 from memopt.runtime.trace import TraceRecorder, step_marker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from tensorflow.core.protobuf.config_pb2 import ConfigProto
+    from tensorflow.core.protobuf.config_pb2 import RunMetadata
 
     from memopt.kernels.experiment import KernelCase
 
@@ -36,15 +36,10 @@ _LONGEST_REASON = 300
 class Laboratory:
     """Runs cases and reads the allocations of each.
 
-    Needs a process in which TensorFlow's own allocator serves the device, and where nothing else
-    runs.
-
-    Args:
-        config: Of the sessions in which kernels run: one operation at a time, as it stands.
+    Needs a process in which TensorFlow's own allocator serves the device, one operation runs at a
+    time, Grappler is off, and nothing else runs. Kernels run in functions: in a session some of
+    them take their scratch memory from elsewhere.
     """
-
-    def __init__(self, config: ConfigProto) -> None:
-        self._config = config
 
     def memory(self, cases: Sequence[KernelCase]) -> list[KernelMemory | str]:
         """What each case does with memory, or why it cannot be run.
@@ -60,17 +55,12 @@ class Laboratory:
 
     def time_ns(self, case: KernelCase) -> int:
         """How long a kernel runs: the median of a few runs after the first; 0 if not told."""
-        import tensorflow as tf
-
-        readers = Readers(case.slots, case.ports)
-        options = tf.compat.v1.RunOptions(trace_level=tf.compat.v1.RunOptions.FULL_TRACE)
-        times_ns = []
-        with self._session(case, readers) as session:
-            session.run(targets(readers))
-            for _ in range(_TIMED_RUNS):
-                metadata = tf.compat.v1.RunMetadata()
-                session.run(targets(readers), options=options, run_metadata=metadata)
-                times_ns += list(_times_ns(metadata))
+        experiment = Experiment.of(case, Readers(case.slots, case.ports))
+        try:
+            profiles = profile(_program(experiment), steps=_TIMED_RUNS)
+        except MemoptError:
+            return 0
+        times_ns = [time_ns for metadata in profiles for time_ns in _times_ns(metadata)]
         return round(statistics.median(times_ns)) if times_ns else 0
 
     def _observe(self, wanted: Sequence[tuple[_Study, Readers]]) -> None:
@@ -101,25 +91,62 @@ class Laboratory:
         import tensorflow as tf
 
         try:
-            with self._session(study.case, readers) as session:
-                session.run(targets(readers))
-                with step_marker(number):
-                    session.run(targets(readers))
-        except (tf.errors.OpError, ValueError) as error:
+            run = _prepared(Experiment.of(study.case, readers))
+            run()
+            with step_marker(number):
+                run()
+        except (tf.errors.OpError, InvalidGraphError, ValueError) as error:
             study.failure = _reason(error)
             return False
         return True
 
-    def _session(self, case: KernelCase, readers: Readers) -> Any:
-        """A session in which the variables of a case have values."""
-        import tensorflow as tf
 
-        with tf.Graph().as_default() as graph:
-            tf.graph_util.import_graph_def(experiment(case, readers), name="")
-        session = tf.compat.v1.Session(graph=graph, config=self._config)
-        if assignments(case):
-            session.run(assignments(case))
-        return session
+def _prepared(experiment: Experiment) -> Callable[[], None]:
+    """A function that runs an experiment and waits for its end.
+
+    Raises:
+        InvalidGraphError: TensorFlow refuses the graph.
+    """
+    import tensorflow as tf
+
+    values = [tf.constant(number, dtype) for dtype, number in experiment.given.values()]
+    variables = {
+        name: tf.Variable(tf.zeros(operand.shape, operand.dtype), trainable=False)
+        for name, operand in experiment.variables.items()
+    }
+    captures = [(f"{name}:0", variable.handle) for name, variable in variables.items()]
+    arguments = [f"{name}:0" for name in experiment.given]
+    interface = Interface(arguments, captures, (), experiment.targets)
+    function = build_plain_function(experiment.graph_def, interface)
+
+    def run() -> None:
+        function(*values)
+        tf.test.experimental.sync_devices()
+
+    # They live as long as what reads them.
+    run.variables = variables  # type: ignore[attr-defined]
+    return run
+
+
+def _program(experiment: Experiment) -> Program:
+    """An experiment as a step, which can run in a session."""
+    import tensorflow as tf
+
+    variables = {
+        name: VariableSpec(operand.dtype, operand.shape)
+        for name, operand in experiment.variables.items()
+    }
+    item = GrapplerItem(
+        experiment.graph_def,
+        feed=tuple(f"{name}:0" for name in experiment.given),
+        fetch=tuple(experiment.targets),
+        variables=variables,
+    )
+    inputs = {
+        f"{name}:0": np.array(number, tf.dtypes.as_dtype(dtype).as_numpy_dtype)
+        for name, (dtype, number) in experiment.given.items()
+    }
+    return Program.from_item(item, inputs)
 
 
 class _Study:
@@ -224,7 +251,7 @@ class _Study:
         return Readers(self.case.slots - {slot}, ports)
 
 
-def _times_ns(metadata: Any) -> Iterator[int]:
+def _times_ns(metadata: RunMetadata) -> Iterator[int]:
     for device in metadata.step_stats.dev_stats:
         for entry in device.node_stats:
             if entry.node_name.partition(":")[0] == TESTED and entry.op_end_rel_nanos:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tensorflow.core.protobuf.config_pb2 import ConfigProto
 
 _CASES_FILE = "cases.json"
 _THREADS = "threads"
@@ -30,8 +29,13 @@ class KernelWorker:
     """
 
     def __init__(self, directory: Path) -> None:
+        import tensorflow as tf
+
         described = json.loads((directory / _CASES_FILE).read_text("utf-8"))
-        self._laboratory = Laboratory(_config(described[_THREADS]))
+        # In exact mode nothing rewrites graphs; oneDNN is a matter of the environment.
+        Settings(mode="exact").configure_tensorflow()
+        tf.config.threading.set_intra_op_parallelism_threads(described[_THREADS])
+        self._laboratory = Laboratory()
         self._directory = directory
         self._cases = described["cases"]
 
@@ -63,14 +67,6 @@ class KernelWorker:
             described["device"],
             graph_def.library,
         )
-
-
-def _config(threads: int) -> ConfigProto:
-    """Of a session that runs one operation at a time, each as it stands."""
-    # In its exact mode nothing rewrites the graph; oneDNN is a matter of the environment.
-    config = Settings(mode="exact").session_config()
-    config.intra_op_parallelism_threads = threads
-    return config
 
 
 def save_cases(directory: Path, threads: int, cases: Sequence[KernelCase]) -> None:

@@ -10,6 +10,7 @@ from memopt.buffers.kernel_call import Runtime
 from memopt.cluster import VirtualCluster
 from memopt.errors import BudgetError, InvalidGraphError
 from memopt.graph.graphdef import from_graph_def
+from memopt.graph.onednn_fusions import runs_onednn
 from memopt.graph.verify import verify_graph, verify_references
 from memopt.options import Budget
 from memopt.plugin import marks
@@ -145,13 +146,6 @@ def runtime_here() -> Runtime:
         inter_op_threads=threads.get_inter_op_parallelism_threads() or usual.intra_op_threads,
         onednn=runs_onednn(),
     )
-
-
-def runs_onednn() -> bool:
-    """Whether TensorFlow runs oneDNN's kernels here."""
-    from tensorflow.python.util import _pywrap_util_port
-
-    return bool(_pywrap_util_port.IsMklEnabled())
 
 
 def _verify_devices(graph_def: GraphDef) -> None:

@@ -1,0 +1,146 @@
+"""Which kernels' memory and times a step is predicted with: rules, or what was measured."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from memopt.buffers.kernel_signature import Signatures
+from memopt.costs.choice import GRAPPLER, NATIVE, choose_costs
+from memopt.errors import FileError
+from memopt.graph.graphdef import from_graph_def
+from memopt.kernels.measure import measure
+from memopt.kernels.measured import MeasuredCosts, MeasuredKernels
+from memopt.kernels.survey import Survey, bodies_in, survey
+from memopt.kernels.table import Environment, KernelTable, default_table, load_or_empty
+from memopt.shapes.properties import Properties
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tensorflow.core.framework.function_pb2 import FunctionDef
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
+    from memopt.buffers.kernel_call import Runtime
+    from memopt.buffers.kernel_signature import Bodies
+    from memopt.costs.cost_model import CostModel
+    from memopt.item import GrapplerItem
+
+RULES = "rules"
+MEASURED = "measured"
+
+
+class Profiled(NamedTuple):
+    """The kernels of a step with all that is known of them.
+
+    Attributes:
+        survey: The kernels.
+        table: What was measured, now or before, in all environments.
+        environment: That of the step.
+        new: The keys of the kernels that were measured now.
+    """
+
+    survey: Survey
+    table: KernelTable
+    environment: Environment
+    new: tuple[str, ...]
+
+
+def choose_kernels(
+    choice: str, item: GrapplerItem, runtime: Runtime, properties: Properties | None = None
+) -> MeasuredKernels | None:
+    """What was measured of a step's kernels.
+
+    Args:
+        choice: "rules" for nothing; "measured" for what the cache folder holds, where kernels that
+            are not there yet are run now; or a file that `profile_kernels` wrote, as it is.
+        item: The step.
+        runtime: What it runs on.
+        properties: The sizes of its tensors; inferred if not given.
+
+    Raises:
+        FileError: There is no such file, or it holds no measurements.
+        InvalidGraphError: TensorFlow refuses the graph.
+        ExecutionError: No process in which kernels could be run starts.
+    """
+    if choice == RULES:
+        return None
+    environment = Environment.of(runtime)
+    if choice == MEASURED:
+        known = properties or Properties.of(item)
+        table = profiled(item, runtime, known, str(default_table())).table
+    else:
+        table = KernelTable.load(choice)
+    signatures = Signatures(bodies_of(item.graph_def), item.variables)
+    return MeasuredKernels(table.in_environment(environment), signatures)
+
+
+def choose_times(
+    costs: CostModel | str, measured: MeasuredKernels | None, item: GrapplerItem
+) -> CostModel | str:
+    """A cost model with measured times, unless it has better ones: those of a profile or a table.
+
+    Args:
+        costs: As `choose_costs` takes them.
+        measured: What was measured of kernels.
+        item: The step.
+    """
+    if measured is None or costs not in (GRAPPLER, NATIVE):
+        return costs
+    return MeasuredCosts(measured, choose_costs(costs, item))
+
+
+def profiled(
+    item: GrapplerItem,
+    runtime: Runtime,
+    properties: Properties,
+    path: str,
+    progress: Callable[[int, int], None] | None = None,
+) -> Profiled:
+    """All kernels of a step, those measured that a file does not have, and written to it.
+
+    Args:
+        item: The step.
+        runtime: What it runs on.
+        properties: The sizes of its tensors.
+        path: The file; what cannot be written there is measured again the next time.
+        progress: Is told how many of how many kernels are measured.
+
+    Raises:
+        FileError: The file holds something else.
+        InvalidGraphError: TensorFlow refuses the graph.
+        ExecutionError: No process in which kernels could be run starts.
+    """
+    bodies = bodies_of(item.graph_def)
+    notes = Survey(Signatures(bodies, item.variables), bodies)
+    survey(from_graph_def(item.graph_def), item, properties, runtime, notes)
+    environment = Environment.of(runtime)
+    known = load_or_empty(path).in_environment(environment)
+    missing = {key: kernel for key, kernel in notes.kernels.items() if key not in known}
+    found = measure(
+        missing, environment, None if progress is None else lambda n: progress(n, len(missing))
+    )
+    # Others may have written meanwhile.
+    table = load_or_empty(path)
+    if found:
+        table = table.with_kernels(environment, found)
+        with contextlib.suppress(FileError):
+            table.save(path)
+    return Profiled(notes, table, environment, tuple(found))
+
+
+def bodies_of(graph_def: GraphDef) -> Bodies:
+    """The functions that a graph calls; those it only declares as this process has them."""
+    own = bodies_in(graph_def.library)
+
+    def find(name: str) -> FunctionDef | None:
+        return own.get(name) or _of_this_process(name)
+
+    return find
+
+
+def _of_this_process(name: str) -> FunctionDef | None:
+    from tensorflow.python.eager import context
+
+    process = context.context()
+    return process.get_function_def(name) if process.has_function(name) else None
