@@ -33,6 +33,7 @@ from memopt.result import (
 if TYPE_CHECKING:
     from memopt.fitting.fit import fit
     from memopt.fitting.result import Fit
+    from memopt.kernels.profile import KernelProfile, profile_kernels
     from memopt.planning.cost_graph import CostGraph
     from memopt.planning.plan import Plan
     from memopt.plugin.policy import Policy
@@ -64,6 +65,7 @@ __all__ = [
     "GraphReport",
     "GrapplerItem",
     "InvalidGraphError",
+    "KernelProfile",
     "Level",
     "MemoptError",
     "MemoryAnalysis",
@@ -96,6 +98,7 @@ __all__ = [
     "plan",
     "plugin_status",
     "profile",
+    "profile_kernels",
     "rewrite",
     "save",
     "sweep",
@@ -106,6 +109,7 @@ _IMPORTED_WHEN_USED = {
     "CostGraph": "memopt.planning.cost_graph",
     "Fit": "memopt.fitting.result",
     "GraphRecord": "memopt.plugin.records",
+    "KernelProfile": "memopt.kernels.profile",
     "Plan": "memopt.planning.plan",
     "PluginStatus": "memopt.plugin.switch",
     "Policy": "memopt.plugin.policy",
@@ -119,6 +123,7 @@ _IMPORTED_WHEN_USED = {
     "optimize_function": "memopt.plugin.switch",
     "plugin_status": "memopt.plugin.switch",
     "profile": "memopt.runtime.profile",
+    "profile_kernels": "memopt.kernels.profile",
     "verify": "memopt.runtime.entry",
 }
 """What runs graphs takes numpy and more, which a program that only optimizes need not load."""

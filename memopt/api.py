@@ -10,12 +10,14 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memopt.buffers.kernel_call import Runtime
 from memopt.cluster import VirtualCluster
 from memopt.costs.choice import GRAPPLER
 from memopt.errors import InvalidGraphError, OptionsError, PluginError
 from memopt.flags import Flags
 from memopt.graph.final import is_final
 from memopt.io import as_item, write_bytes
+from memopt.kernels.choice import RULES, check_kernels, choose_kernels, choose_times
 from memopt.optimizer import MemoryOptimizer
 from memopt.options import DEFAULT_TARGET_SCOPE, Level, PlanBudget, as_texts, check_whole
 from memopt.passes import Rematerialization
@@ -51,6 +53,7 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
     all_ports: bool = False,
     pass_options: Sequence[str] = (),
     costs: CostModel | str = GRAPPLER,
+    kernels: str | os.PathLike[str] | None = None,
     as_grappler: bool = False,
     after_grappler: bool = False,
     deadline_ms: int = 0,
@@ -76,6 +79,10 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
         all_ports: Recompute for readers of every output port, not only of the first.
         pass_options: Options of passes, such as "swapping{improved=true}".
         costs: How long operations take in the simulation; see `choose_costs`.
+        kernels: Whose memory and times are predicted: "rules" for what memopt knows of TensorFlow's
+            kernels, by default; "measured" for what was measured on this machine, where kernels
+            that were not yet are run first, each alone; or a file that `profile_kernels` wrote.
+            Measured times count where `costs` names a model.
         as_grappler: Do exactly what Grappler does, though its sums may differ in their last bits.
         after_grappler: Rewrite what Grappler makes of the step under TensorFlow's defaults. The
             result has those bits if it runs with Grappler off (`disable_meta_optimizer`), as
@@ -99,7 +106,9 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
         OptionsError: An option is not valid.
         BudgetError: The step cannot be made to keep to the budget.
     """
-    given = Flags(level, budget, algorithm, scheduler, small_node_limit, dump_dot, dump_memlog)
+    given = Flags(
+        level, budget, algorithm, scheduler, small_node_limit, dump_dot, dump_memlog, kernels
+    )
     flags = Flags.from_environment().overridden_by(given)
     check_whole("deadline_ms", deadline_ms)
     check_whole("small_node_limit", flags.small_node_limit or 0)
@@ -125,13 +134,26 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
     item = as_item(graph, fetch, feed)
     if after_grappler:
         item = _settled_item(item)
-    if is_final(item.graph_def):
-        from memopt.plugin.work import runtime_here
-
-        optimizer = replace(optimizer, runtime=runtime_here())
+    optimizer = _predicting(optimizer, item, flags.kernels or RULES)
     result = optimizer.optimize(cluster, replace(item, keep=(*item.keep, *as_texts("keep", keep))))
     _dump(result, flags)
     return result
+
+
+def _predicting(
+    optimizer: MemoryOptimizer, item: GrapplerItem, kernels: str | os.PathLike[str]
+) -> MemoryOptimizer:
+    """The optimizer with what an item will run on, and with measured kernels if asked for."""
+    runtime = None
+    if is_final(item.graph_def):
+        from memopt.plugin.work import runtime_here
+
+        runtime = runtime_here()
+    check_kernels(kernels)
+    measured = choose_kernels(kernels, item, runtime or Runtime())
+    if measured is not None:
+        runtime = replace(runtime or Runtime(), measurements=measured)
+    return replace(optimizer, runtime=runtime, costs=choose_times(optimizer.costs, measured, item))
 
 
 def _settled_item(item: GrapplerItem) -> GrapplerItem:
@@ -167,6 +189,7 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
     all_ports: bool = False,
     pass_options: Sequence[str] = (),
     costs: CostModel | str = GRAPPLER,
+    kernels: str | os.PathLike[str] | None = None,
     as_grappler: bool = False,
     deadline_ms: int = 0,
     budget: Budget | int | str | None = None,
@@ -200,6 +223,10 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
         all_ports: Recompute for readers of every output port, not only of the first.
         pass_options: Options of passes, such as "swapping{improved=true}".
         costs: How long operations take in the simulation; see `choose_costs`.
+        kernels: Whose memory and times are predicted: "rules" for what memopt knows of TensorFlow's
+            kernels, by default; "measured" for what was measured on this machine, where kernels
+            that were not yet are run first, each alone; or a file that `profile_kernels` wrote.
+            Measured times count where `costs` names a model.
         as_grappler: Do exactly what Grappler does, though its sums may differ in their last bits.
         deadline_ms: Milliseconds after which no further pass starts; 0 for no deadline.
         budget: What may be in use at any moment of the step, everything included: bytes, "6GiB", or
@@ -230,6 +257,7 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
         all_ports=all_ports,
         pass_options=pass_options,
         costs=costs,
+        kernels=kernels,
         as_grappler=as_grappler,
         deadline_ms=deadline_ms,
         budget=budget,

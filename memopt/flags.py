@@ -31,6 +31,7 @@ class Flags:
         small_node_limit: MiB; what makes no more is not recomputed for its own sake.
         dump_dot: A file for the graph before and after, as DOT.
         dump_memlog: A file for the memory in use at each operation.
+        kernels: Whose memory and times are predicted: "rules", "measured" or a file.
         report_dir: Inside TensorFlow: a folder for a report of each graph that is rewritten.
         min_nodes: Inside TensorFlow: graphs with fewer nodes are left alone.
         only_lower: Inside TensorFlow: whether a graph stays as it is that is predicted to need
@@ -47,6 +48,7 @@ class Flags:
     small_node_limit: int | None = None
     dump_dot: str | None = None
     dump_memlog: str | None = None
+    kernels: str | os.PathLike[str] | None = None
     report_dir: str | None = None
     min_nodes: int | None = None
     only_lower: bool | None = None

@@ -45,7 +45,7 @@ LAYERS = (
     ("infeasible_budget", "device_limits"),
     ("pipeline",),
     ("optimizer",),
-    ("runtime", "report", "plugin", "fitting"),
+    ("runtime", "report", "kernels", "plugin", "fitting"),
     ("api",),
     ("models",),
     ("demo",),
@@ -56,9 +56,10 @@ LAYERS = (
 
 SAME_LAYER = {
     "io": {"item"},
-    "report": {"runtime", "fitting"},
+    "report": {"runtime", "fitting", "kernels"},
     "fitting": {"runtime"},
-    "plugin": {"runtime"},
+    "kernels": {"runtime"},
+    "plugin": {"runtime", "kernels"},
 }
 """Beside that: files hold items, and reports show what the runtime measured."""
 

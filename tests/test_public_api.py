@@ -14,11 +14,13 @@ import memopt
 
 NAMES = (
     "Budget BudgetError CostGraph Device ExecutionError FileError Fit GraphRecord GraphReport "
-    "GrapplerItem InvalidGraphError Level MemoptError MemoryAnalysis MemoryOptimizer "
+    "GrapplerItem InvalidGraphError KernelProfile Level MemoptError MemoryAnalysis "
+    "MemoryOptimizer "
     "OptimizationReport OptimizationResult Options OptionsError OutOfMemoryError PassError "
     "PassReport Plan PluginError PluginStatus Policy Profile RewriteError RuntimeMemory "
     "VariableSpec Verification VirtualCluster analyze disable enable enabled fit "
-    "last_reports optimize optimize_function plan plugin_status profile rewrite save sweep verify"
+    "last_reports optimize optimize_function plan plugin_status profile profile_kernels rewrite "
+    "save sweep verify"
 ).split()
 
 

@@ -207,6 +207,7 @@ def test_every_option_of_enabled_reaches_the_policy(monkeypatch: pytest.MonkeyPa
         "algorithm": "path",
         "scheduler": "dfs",
         "small_node_limit": 2,
+        "kernels": "measured",
         "pass_options": ["rematerialization{find_lowest=false}"],
     }
     assert given.keys() == POLICY.keys()

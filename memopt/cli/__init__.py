@@ -10,7 +10,7 @@ from memopt.cli.analysis import analyze
 from memopt.cli.fitting import fit
 from memopt.cli.group import Group
 from memopt.cli.planning import plan
-from memopt.cli.profiling import profile
+from memopt.cli.profiling import profile, profile_kernels
 from memopt.cli.rewriting import optimize, passes
 from memopt.cli.running import demo, run
 from memopt.cli.verification import verify
@@ -29,5 +29,5 @@ def main(context: click.Context) -> None:
     os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 
 
-for _command in (optimize, verify, analyze, passes, demo, plan, fit, profile, run):
+for _command in (optimize, verify, analyze, passes, demo, plan, fit, profile, profile_kernels, run):
     main.add_command(_command)

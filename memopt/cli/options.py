@@ -81,6 +81,11 @@ COSTS = click.option(
     show_default=True,
     help='Times of operations: "grappler", "native", a table (.json) or a profile (RunMetadata).',
 )
+KERNELS = click.option(
+    "--kernels",
+    help='Whose memory and times are predicted: "rules", by default; "measured", where new kernels '
+    "are run first, each alone; or a file that `memopt profile-kernels` wrote.",
+)
 MODE = click.option(
     "--mode",
     type=click.Choice(["exact", "as-is"]),

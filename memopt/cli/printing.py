@@ -10,15 +10,21 @@ import click
 from memopt.console import terminal
 
 if TYPE_CHECKING:
+    from memopt.kernels.profile import KernelProfile
     from memopt.result import OptimizationReport
     from memopt.runtime.verification import Verification
 
 
-def print_json(report: dict[str, Any] | None, verification: Verification | None) -> None:
-    """What is there of a report and of a verification, as one object."""
+def print_json(
+    report: dict[str, Any] | None,
+    verification: Verification | None,
+    kernels: KernelProfile | None = None,
+) -> None:
+    """What is there of a report, of a verification and of kernels, as one object."""
     result = {
         "report": report,
         "verification": None if verification is None else verification.to_json(),
+        "kernels": None if kernels is None else kernels.to_json(),
     }
     click.echo(json.dumps({key: value for key, value in result.items() if value is not None}))
 
@@ -43,4 +49,12 @@ def print_verification(verification: Verification) -> None:
 
     terminal.print(text.verification_table(verification))
     for line in text.verdict(verification):
+        click.echo(line)
+
+
+def print_kernels(kernels: KernelProfile, top: int = 10) -> None:
+    """Where rules and measurements of kernels differ."""
+    from memopt.report.profiles import kernel_lines
+
+    for line in kernel_lines(kernels, top):
         click.echo(line)

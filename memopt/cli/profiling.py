@@ -1,13 +1,18 @@
-"""The command that times a step's operations: parsing and printing only."""
+"""The commands that run a step's operations, or its kernels alone: parsing and printing only."""
 
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from memopt.cli.options import MODE, arrays_of, values
+from memopt.cli.printing import print_kernels
 from memopt.console import start_tensorflow, terminal, working
+
+if TYPE_CHECKING:
+    from memopt.runtime.settings import Mode
 
 
 @click.command()
@@ -60,3 +65,37 @@ def profile(
     if top:
         terminal.print(profile_table(found, top))
     click.echo(f"{len(found.times_ns)} operations, median of {steps} steps: {output}")
+
+
+@click.command("profile-kernels")
+@click.argument("graph")
+@click.option("-o", "--output", help="The file that keeps what is measured; else the cache folder.")
+@MODE
+@click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, help="Shown.")
+@click.option("--fetch", multiple=True, help="A tensor or operation to run.")
+@click.option("--feed", multiple=True, help="A tensor to feed.")
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
+def profile_kernels(
+    *,
+    graph: str,
+    output: str | None,
+    mode: Mode,
+    top: int,
+    fetch: tuple[str, ...],
+    feed: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Run each distinct kernel of GRAPH alone: what it does with memory, and for how long it runs.
+
+    What is measured serves `--kernels measured`, or `--kernels OUTPUT`, which can be shared by
+    machines of the same kind. Kernels that are in the file already are not run again.
+    """
+    from memopt.kernels.profile import profile_kernels as measure
+
+    start_tensorflow()
+    with working(f"running the kernels of {graph}"):
+        found = measure(graph, path=output, mode=mode, fetch=fetch or None, feed=feed or None)
+    if as_json:
+        click.echo(json.dumps(found.to_json()))
+        return
+    print_kernels(found, top)

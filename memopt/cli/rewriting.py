@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memopt.cli.options import COSTS, DEVICES, as_budget, listed, usage
+from memopt.cli.options import COSTS, DEVICES, KERNELS, as_budget, listed, usage
 from memopt.cli.printing import print_json, print_report, print_verification
 from memopt.console import start_tensorflow, terminal, working
 from memopt.errors import MemoptError
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 @click.option("--dump-memlog", "--memlog", help="Where the memory at each operation goes.")
 @DEVICES
 @COSTS
+@KERNELS
 @click.option(
     "--pass",
     "pass_options",

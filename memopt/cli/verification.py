@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from memopt.cli.options import VERIFICATION_MODE, arrays_of, as_bytes, values
-from memopt.cli.printing import print_json, print_verification
+from memopt.cli.printing import print_json, print_kernels, print_verification
 from memopt.console import start_tensorflow, working
 
 
@@ -24,6 +24,11 @@ from memopt.console import start_tensorflow, working
     callback=as_bytes,
     help='What the rewritten step may use, such as "512MiB".',
 )
+@click.option(
+    "--kernels",
+    help='"measured", or a file of `memopt profile-kernels`: also tell where the kernels of '
+    "REWRITTEN do something else with memory than the rules of predictions say.",
+)
 @values
 @click.option("--fetch", multiple=True, help="A tensor or operation to run and compare.")
 @click.option("--feed", multiple=True, help="A tensor to feed.")
@@ -35,6 +40,7 @@ def verify(
     mode: Any,
     rounds: int,
     memory_limit_bytes: int | None,
+    kernels: str | None,
     inputs: str | None,
     variables: str | None,
     seed: int,
@@ -46,6 +52,8 @@ def verify(
 
     Exit status 1 if they do not compute the same.
     """
+    from memopt.kernels.choice import MEASURED
+    from memopt.kernels.profile import profile_kernels
     from memopt.runtime.entry import verify as verify_graphs
 
     start_tensorflow()
@@ -63,9 +71,21 @@ def verify(
             fetch=fetch or None,
             feed=feed or None,
         )
+    profile = None
+    if kernels is not None:
+        with working("running kernels"):
+            profile = profile_kernels(
+                rewritten,
+                path=None if kernels == MEASURED else kernels,
+                mode=verification.mode,
+                fetch=fetch or None,
+                feed=feed or None,
+            )
     if as_json:
-        print_json(None, verification)
+        print_json(None, verification, profile)
     else:
         print_verification(verification)
+        if profile is not None:
+            print_kernels(profile)
     if not verification.within_tolerance:
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""Which kernels TensorFlow has: operation, type of device, element type."""
+"""Which kernels TensorFlow has: operation, type of device, element type; whether oneDNN's run."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ def has_kernels(ops: Iterable[TypedOp], dtype: int, device_type: str) -> bool:
     TensorFlow has, whatever devices this machine has.
     """
     return all(_has_kernel(op, dtype, device_type) for op in ops)
+
+
+def runs_onednn() -> bool:
+    """Whether TensorFlow runs oneDNN's kernels here."""
+    from tensorflow.python.util import _pywrap_util_port
+
+    return bool(_pywrap_util_port.IsMklEnabled())
 
 
 def _has_kernel(op: TypedOp, dtype: int, device_type: str) -> bool:

@@ -1,4 +1,4 @@
-"""oneDNN: whether its kernels run here, and pairs of operations that it may merge into one."""
+"""Pairs of operations that TensorFlow's oneDNN layout pass may merge into one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memopt.graph.graph import Node
-
-
-def runs_onednn() -> bool:
-    """Whether TensorFlow runs oneDNN's kernels here."""
-    from tensorflow.python.util import _pywrap_util_port
-
-    return bool(_pywrap_util_port.IsMklEnabled())
 
 
 def find_fused_pairs(nodes: Sequence[Node]) -> dict[int, int]:

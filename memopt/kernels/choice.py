@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.buffers.kernel_signature import Signatures
 from memopt.costs.choice import GRAPPLER, NATIVE, choose_costs
-from memopt.errors import FileError
+from memopt.errors import FileError, OptionsError
 from memopt.graph.graphdef import from_graph_def
-from memopt.kernels.measure import measure
 from memopt.kernels.measured import MeasuredCosts, MeasuredKernels
 from memopt.kernels.survey import Survey, bodies_in, survey
 from memopt.kernels.table import Environment, KernelTable, default_table, load_or_empty
@@ -46,8 +47,27 @@ class Profiled(NamedTuple):
     new: tuple[str, ...]
 
 
+def check_kernels(choice: object) -> None:
+    """Check an option that says whose memory and times are predicted.
+
+    Raises:
+        OptionsError: It is neither a word that is known nor a file that is there.
+    """
+    if not isinstance(choice, str | os.PathLike):
+        raise OptionsError(f"kernels is {RULES!r}, {MEASURED!r} or a file, not {choice!r}")
+    name = os.fspath(choice)
+    # What lies elsewhere TensorFlow alone can look for.
+    if name not in (RULES, MEASURED) and "://" not in name and not Path(name).is_file():
+        raise OptionsError(
+            f"kernels is {RULES!r}, {MEASURED!r} or a file; there is no file {name!r}"
+        )
+
+
 def choose_kernels(
-    choice: str, item: GrapplerItem, runtime: Runtime, properties: Properties | None = None
+    choice: str | os.PathLike[str],
+    item: GrapplerItem,
+    runtime: Runtime,
+    properties: Properties | None = None,
 ) -> MeasuredKernels | None:
     """What was measured of a step's kernels.
 
@@ -70,7 +90,7 @@ def choose_kernels(
         known = properties or Properties.of(item)
         table = profiled(item, runtime, known, str(default_table())).table
     else:
-        table = KernelTable.load(choice)
+        table = KernelTable.load(os.fspath(choice))
     signatures = Signatures(bodies_of(item.graph_def), item.variables)
     return MeasuredKernels(table.in_environment(environment), signatures)
 
@@ -111,6 +131,9 @@ def profiled(
         InvalidGraphError: TensorFlow refuses the graph.
         ExecutionError: No process in which kernels could be run starts.
     """
+    # Late, because of what runs graphs: who goes by rules need not load it.
+    from memopt.kernels.measure import measure
+
     bodies = bodies_of(item.graph_def)
     notes = Survey(Signatures(bodies, item.variables), bodies)
     survey(from_graph_def(item.graph_def), item, properties, runtime, notes)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memopt.errors import ExecutionError
+from memopt.kernels.cases import save_cases
 from memopt.kernels.table import MeasuredKernel
-from memopt.kernels.worker import save_cases
 from memopt.runtime.settings import Settings
 from memopt.runtime.worker_process import WorkerProcess, ending
 

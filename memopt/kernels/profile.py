@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.buffers.kernel_call import Runtime
 from memopt.display import Displayed, Overview, Table, bytes_text, count_text
-from memopt.graph.onednn_fusions import runs_onednn
+from memopt.graph.kernels import runs_onednn
 from memopt.io import as_item
 from memopt.kernels.choice import profiled
 from memopt.kernels.table import default_table

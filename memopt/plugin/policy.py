@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from memopt.display import DisplayedFields
 from memopt.errors import OptionsError
+from memopt.kernels.choice import RULES, check_kernels
 from memopt.optimizer import MemoryOptimizer
 from memopt.options import Budget, Level, Options, as_texts, check_seconds, check_whole
 from memopt.passes import Rematerialization
@@ -59,6 +60,9 @@ class Policy(DisplayedFields):
         algorithm: How a budget is kept: see `Rematerialization`.
         scheduler: How the order of execution is found.
         small_node_limit: MiB; smaller results are not recomputed for their own sake.
+        kernels: Whose memory and times are predicted: "rules" for what memopt knows of TensorFlow's
+            kernels; "measured" for what was measured on this machine, where kernels that were not
+            yet are run first, each alone; or a file that `profile_kernels` wrote.
         pass_options: Options of passes, such as "ordering{smallest_bytes=65536}".
 
     Raises:
@@ -79,6 +83,7 @@ class Policy(DisplayedFields):
     algorithm: str = BEST
     scheduler: str = BEST
     small_node_limit: int = 0
+    kernels: str | PathLike[str] = RULES
     pass_options: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -90,6 +95,7 @@ class Policy(DisplayedFields):
             raise OptionsError(f"report_dir is the path of a folder, not {self.report_dir!r}")
         if self.budget is not None:
             object.__setattr__(self, "budget", Budget.parse(self.budget))
+        check_kernels(self.kernels)
         check_seconds("planning_seconds", self.planning_seconds)
         if self.only not in (TRAINING, ALL):
             raise OptionsError(f"only is {TRAINING!r} or {ALL!r}, not {self.only!r}")

@@ -13,6 +13,7 @@ from memopt.plugin import marks
 from memopt.plugin.capture import current_capture
 from memopt.plugin.configs import config_of_functions, config_of_session
 from memopt.plugin.deadline import deadline
+from memopt.plugin.declared_functions import with_declared
 from memopt.plugin.native_item import is_function, item_of, read_names, read_shapes
 from memopt.plugin.policy import Policy, Unset, current_policy
 from memopt.plugin.records import RECORDS, GraphRecord, fingerprint, write_report
@@ -153,7 +154,8 @@ class _Call:
     def _rewrite(self, graph_def: GraphDef, names: Names, policy: Policy) -> GraphDef | None:
         with deadline(policy.deadline_ms):
             item = item_of(graph_def, names)
-            work = Work(item, read_shapes(self._native, graph_def), policy)
+            inferred = read_shapes(self._native, graph_def)
+            work = Work(item, with_declared(inferred, item), policy)
             rewritten = work.finished() if work.is_worth_it else None
             # In the deadline, since the effects of edits in a report take time to add up.
             record = self._report(work)

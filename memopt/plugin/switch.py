@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, overl
 
 from memopt.display import Displayed, Overview, Table
 from memopt.flags import Flags
+from memopt.kernels.choice import RULES
 from memopt.options import Level
 from memopt.passes.recomputation import AUTO_SCOPE
 from memopt.plugin.bridge import register
@@ -117,6 +118,7 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
     algorithm: str = BEST,
     scheduler: str = BEST,
     small_node_limit: int = 0,
+    kernels: str | PathLike[str] = RULES,
     pass_options: Sequence[str] = (),
 ) -> Policy:
     """Rewrite every training step that TensorFlow compiles from now on.
@@ -148,6 +150,9 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
         algorithm: How a budget is kept: see `Rematerialization`.
         scheduler: How the order of execution is found.
         small_node_limit: MiB; smaller results are not recomputed for their own sake.
+        kernels: Whose memory and times are predicted: "rules" for what memopt knows of TensorFlow's
+            kernels; "measured" for what was measured on this machine, where kernels that were not
+            yet are run first, each alone; or a file that `profile_kernels` wrote.
         pass_options: Options of passes, such as "ordering{smallest_bytes=65536}".
 
     Returns:
@@ -172,6 +177,7 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
         algorithm=algorithm,
         scheduler=scheduler,
         small_node_limit=small_node_limit,
+        kernels=kernels,
         pass_options=pass_options,
     )
     process = install()
@@ -207,6 +213,7 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
     algorithm: str = BEST,
     scheduler: str = BEST,
     small_node_limit: int = 0,
+    kernels: str | PathLike[str] = RULES,
     pass_options: Sequence[str] = (),
 ) -> AbstractContextManager[Policy]:
     """Rewrite training steps that this thread compiles inside the `with` statement.
@@ -236,6 +243,9 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
         algorithm: How a budget is kept: see `Rematerialization`.
         scheduler: How the order of execution is found.
         small_node_limit: MiB; smaller results are not recomputed for their own sake.
+        kernels: Whose memory and times are predicted: "rules" for what memopt knows of TensorFlow's
+            kernels; "measured" for what was measured on this machine, where kernels that were not
+            yet are run first, each alone; or a file that `profile_kernels` wrote.
         pass_options: Options of passes, such as "ordering{smallest_bytes=65536}".
 
     Returns:
@@ -260,6 +270,7 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
         algorithm=algorithm,
         scheduler=scheduler,
         small_node_limit=small_node_limit,
+        kernels=kernels,
         pass_options=pass_options,
     )
     return _enabled(policy)
@@ -299,6 +310,7 @@ def optimize_function(
     algorithm: str = INHERITED,
     scheduler: str = INHERITED,
     small_node_limit: int = INHERITED,
+    kernels: str | PathLike[str] = INHERITED,
     pass_options: Sequence[str] = INHERITED,
 ) -> Callable[[F], F]: ...
 
@@ -322,6 +334,7 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
     algorithm: str = INHERITED,
     scheduler: str = INHERITED,
     small_node_limit: int = INHERITED,
+    kernels: str | PathLike[str] = INHERITED,
     pass_options: Sequence[str] = INHERITED,
 ) -> F | Callable[[F], F]:
     """Decorate a function with what is to be done to its graph, above or below `@tf.function`.
@@ -352,6 +365,9 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
         algorithm: How a budget is kept: see `Rematerialization`.
         scheduler: How the order of execution is found.
         small_node_limit: MiB; smaller results are not recomputed for their own sake.
+        kernels: Whose memory and times are predicted: "rules" for what memopt knows of TensorFlow's
+            kernels; "measured" for what was measured on this machine, where kernels that were not
+            yet are run first, each alone; or a file that `profile_kernels` wrote.
         pass_options: Options of passes, such as "ordering{smallest_bytes=65536}".
 
     Returns:
@@ -376,6 +392,7 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
         "algorithm": algorithm,
         "scheduler": scheduler,
         "small_node_limit": small_node_limit,
+        "kernels": kernels,
         "pass_options": pass_options,
     }
     given = {name: value for name, value in options.items() if value is not INHERITED}

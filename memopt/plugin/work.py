@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from memopt.buffers.kernel_call import Runtime
 from memopt.cluster import VirtualCluster
-from memopt.errors import BudgetError, InvalidGraphError
+from memopt.errors import BudgetError, InvalidGraphError, MemoptError
 from memopt.graph.graphdef import from_graph_def
-from memopt.graph.onednn_fusions import runs_onednn
+from memopt.graph.kernels import runs_onednn
 from memopt.graph.verify import verify_graph, verify_references
+from memopt.kernels.choice import choose_kernels, choose_times
 from memopt.options import Budget
 from memopt.plugin import marks
 from memopt.plugin.device_memory import device_budget
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
     from memopt.item import GrapplerItem
+    from memopt.kernels.measured import MeasuredKernels
     from memopt.plugin.policy import Policy
     from memopt.result import OptimizationReport, OptimizationResult
     from memopt.shapes.properties import Properties
@@ -129,9 +131,24 @@ class Work:
         budget = policy.budget
         if isinstance(budget, Budget) and budget.of_device:
             budget = device_budget(self.item.graph_def)
-        optimizer = replace(policy.optimizer(budget), runtime=runtime_here())
+        runtime = runtime_here()
+        measured = self._measured(runtime)
+        optimizer = policy.optimizer(budget)
+        optimizer = replace(
+            optimizer,
+            runtime=replace(runtime, measurements=measured),
+            costs=choose_times(optimizer.costs, measured, self.item),
+        )
         cluster = VirtualCluster.of(None) if optimizer.pipeline().repeated else None
         return optimizer.optimize(cluster, self.item, self.properties)
+
+    def _measured(self, runtime: Runtime) -> MeasuredKernels | None:
+        """What was measured of the step's kernels; where that fails, the rules have to do."""
+        try:
+            return choose_kernels(self.policy.kernels, self.item, runtime, self.properties)
+        except MemoptError as error:
+            RECORDS.say_once(f"kernels are predicted by rules: {error}", error)
+            return None
 
 
 def runtime_here() -> Runtime:

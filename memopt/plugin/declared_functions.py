@@ -1,0 +1,67 @@
+"""Functions that Grappler only declares: what calls of them give, from their real bodies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from memopt.kernels.choice import bodies_of
+from memopt.shapes.properties import Properties
+from memopt.shapes.tensor_properties import known_by_either
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
+    from memopt.item import GrapplerItem
+
+
+def with_declared(properties: Properties, item: GrapplerItem) -> Properties:
+    """What is known of a graph's tensors, and of what functions give that XLA compiles.
+
+    To Grappler they are operations of which it infers nothing, and nothing of all that follows.
+
+    Args:
+        properties: What Grappler infers.
+        item: The graph and its use.
+    """
+    if not _calls_without_shapes(properties, item.graph_def):
+        return properties
+    completed = _with_bodies(item.graph_def)
+    if completed is None:
+        return properties
+    more = Properties.of(replace(item, graph_def=completed))
+    if more.failure:
+        return properties
+    known = {}
+    for node in item.graph_def.node:
+        before, after = properties.outputs(node.name), more.outputs(node.name)
+        known[node.name] = before
+        if len(before) == len(after):
+            known[node.name] = tuple(map(known_by_either, before, after))
+    return Properties.given(known)
+
+
+def _calls_without_shapes(properties: Properties, graph_def: GraphDef) -> bool:
+    """Whether a call of a declared function gives something of an unknown size."""
+    declared = {
+        function.signature.name for function in graph_def.library.function if not function.node_def
+    }
+    return any(
+        value.func.name in declared
+        for node in graph_def.node
+        if any(tensor.size_bytes is None for tensor in properties.outputs(node.name))
+        for value in node.attr.values()
+    )
+
+
+def _with_bodies(graph_def: GraphDef) -> GraphDef | None:
+    """The graph with the bodies of the functions that it declares; `None` if one is not known."""
+    completed = type(graph_def)()
+    completed.CopyFrom(graph_def)
+    bodies = bodies_of(graph_def)
+    for function in completed.library.function:
+        body = bodies(function.signature.name)
+        if body is None:
+            return None
+        function.CopyFrom(body)
+    return completed
