@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memopt.buffers.kernel_call import KernelMemory, Placement
-from memopt.errors import InvalidGraphError, MemoptError
+from memopt.errors import MemoptError
 from memopt.item import GrapplerItem, VariableSpec
 from memopt.kernels.experiment import TESTED, Allocations, Experiment, Readers
 from memopt.runtime.function import Interface, build_plain_function
@@ -21,6 +21,7 @@ from memopt.runtime.trace import TraceRecorder, step_marker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import numpy.typing as npt
     from tensorflow.core.protobuf.config_pb2 import RunMetadata
 
     from memopt.kernels.experiment import KernelCase
@@ -88,14 +89,12 @@ class Laboratory:
 
     def _run(self, study: _Study, readers: Readers, number: int) -> bool:
         """Run an experiment twice, the second time under a mark; whether it went well."""
-        import tensorflow as tf
-
         try:
             run = _prepared(Experiment.of(study.case, readers))
             run()
             with step_marker(number):
                 run()
-        except (tf.errors.OpError, InvalidGraphError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever fails, others are to be measured
             study.failure = _reason(error)
             return False
         return True
@@ -109,7 +108,7 @@ def _prepared(experiment: Experiment) -> Callable[[], None]:
     """
     import tensorflow as tf
 
-    values = [tf.constant(number, dtype) for dtype, number in experiment.given.values()]
+    values = [tf.constant(_number(*each)) for each in experiment.given.values()]
     variables = {
         name: tf.Variable(tf.zeros(operand.shape, operand.dtype), trainable=False)
         for name, operand in experiment.variables.items()
@@ -130,8 +129,6 @@ def _prepared(experiment: Experiment) -> Callable[[], None]:
 
 def _program(experiment: Experiment) -> Program:
     """An experiment as a step, which can run in a session."""
-    import tensorflow as tf
-
     variables = {
         name: VariableSpec(operand.dtype, operand.shape)
         for name, operand in experiment.variables.items()
@@ -142,11 +139,14 @@ def _program(experiment: Experiment) -> Program:
         fetch=tuple(experiment.targets),
         variables=variables,
     )
-    inputs = {
-        f"{name}:0": np.array(number, tf.dtypes.as_dtype(dtype).as_numpy_dtype)
-        for name, (dtype, number) in experiment.given.items()
-    }
+    inputs = {f"{name}:0": _number(*each) for name, each in experiment.given.items()}
     return Program.from_item(item, inputs)
+
+
+def _number(dtype: int, number: float) -> npt.NDArray[Any]:
+    import tensorflow as tf
+
+    return np.array(number).astype(tf.dtypes.as_dtype(dtype).as_numpy_dtype)
 
 
 class _Study:
