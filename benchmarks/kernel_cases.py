@@ -61,7 +61,8 @@ _PERMUTED = 64
 
 _UNARY = {
     "x": "Neg Tanh Sigmoid Square Sqrt Rsqrt Exp Log Log1p Expm1 Erf Erfc Abs Sign Reciprocal Inv "
-    "Floor Ceil Round Sin Cos IsFinite",
+    "Floor Ceil Round Sin Cos IsFinite Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Lgamma Digamma "
+    "Erfinv Ndtri Rint",
     "features": "Relu Relu6 Elu Selu LeakyRelu Softplus Softsign",
     "logits": "Softmax LogSoftmax",
     "input": "Identity StopGradient PreventGradient ZerosLike OnesLike Snapshot Shape Size Rank",
@@ -70,6 +71,8 @@ _BINARY = {
     ("x", "y"): "Mul Add AddV2 Sub RealDiv Div DivNoNan MulNoNan Maximum Minimum Pow "
     "SquaredDifference FloorDiv FloorMod Xdivy Xlogy Less LessEqual Greater GreaterEqual Equal "
     "NotEqual",
+    ("a", "x"): "Igamma Igammac IgammaGradA",
+    ("y", "x"): "Atan2",
     ("y", "dy"): "TanhGrad SigmoidGrad RsqrtGrad SqrtGrad ReciprocalGrad InvGrad",
     ("gradients", "features"): "ReluGrad Relu6Grad LeakyReluGrad SoftplusGrad SoftsignGrad",
     ("gradients", "outputs"): "EluGrad SeluGrad",
@@ -190,6 +193,56 @@ def _shaping() -> list[OpCase]:
             {"data": x, "segment_ids": ints(*range(64)), "num_segments": int_(64)},
         ),
         OpCase("ReverseV2", {"tensor": x, "axis": ints(0)}),
+        OpCase("MatrixBandPart", {"input": x, "num_lower": int_(-1), "num_upper": int_(0)}),
+        OpCase(
+            "MatrixSetDiagV3",
+            {"input": floats(48, 48), "diagonal": floats(48), "k": int_(0)},
+            {"align": "RIGHT_LEFT"},
+        ),
+        OpCase(
+            "MatrixDiagPartV3",
+            {"input": floats(48, 48), "k": int_(0), "padding_value": np.float32(0)},
+        ),
+        OpCase(
+            "MatrixDiagV3",
+            {
+                "diagonal": floats(48),
+                "k": int_(0),
+                "num_rows": int_(-1),
+                "num_cols": int_(-1),
+                "padding_value": np.float32(0),
+            },
+        ),
+        OpCase("GatherNd", {"params": x, "indices": np.zeros((9, 1), np.int32)}),
+        OpCase(
+            "ScatterNd",
+            {
+                "indices": np.zeros((9, 1), np.int32),
+                "updates": floats(9, 48),
+                "shape": ints(64, 48),
+            },
+        ),
+        OpCase(
+            "MirrorPadGrad",
+            {"input": x, "paddings": np.ones((2, 2), np.int32)},
+            {"mode": "REFLECT"},
+        ),
+        OpCase("SpaceToDepth", {"input": floats(2, 8, 8, 6)}, {"block_size": 2}),
+        OpCase("DepthToSpace", {"input": floats(2, 8, 8, 8)}, {"block_size": 2}),
+        OpCase("Roll", {"input": x, "shift": ints(2), "axis": ints(1)}),
+        OpCase("TopKV2", {"input": x, "k": int_(3)}),
+        OpCase(
+            "UnsortedSegmentMax",
+            {"data": x, "segment_ids": ints(*range(64)), "num_segments": int_(64)},
+        ),
+        OpCase(
+            "UnsortedSegmentMin",
+            {"data": x, "segment_ids": ints(*range(64)), "num_segments": int_(64)},
+        ),
+        OpCase(
+            "UnsortedSegmentProd",
+            {"data": x, "segment_ids": ints(*range(64)), "num_segments": int_(64)},
+        ),
         OpCase("BroadcastTo", {"input": x, "shape": ints(3, 64, 48)}),
         OpCase("BroadcastTo", {"input": x, "shape": ints(64, 48)}, label="unchanged"),
         OpCase("Fill", {"dims": ints(64, 48), "value": floats(1)[0]}),
@@ -237,6 +290,8 @@ def _reductions() -> list[OpCase]:
         OpCase("Sum", {"input": deep, "axis": ints(0, 2, 4)}, label="0, 2 and 4 of 5"),
         OpCase("Mean", {"input": deep, "axis": ints(0, 2)}, label="0 and 2 of 5"),
         OpCase("Cumsum", {"x": floats(*A), "axis": int_(0)}),
+        OpCase("Cumprod", {"x": floats(*A), "axis": int_(0)}),
+        OpCase("ArgMin", {"input": floats(*A), "dimension": int_(1)}),
         OpCase("ArgMax", {"input": floats(*A), "dimension": int_(1)}),
     ]
 

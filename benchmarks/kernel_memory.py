@@ -115,7 +115,7 @@ def _surveyed(case: OpCase) -> SurveyedKernel:
     library = function_pb2.FunctionDefLibrary()
     by_rule = KernelMemory(())
     return SurveyedKernel(
-        signature, KernelCase(node, operands, sizes, "CPU", library), by_rule, 1, case.label
+        signature, KernelCase(node, operands, sizes, "CPU", library), by_rule, True, 1, case.label
     )
 
 

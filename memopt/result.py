@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
-    from memopt.buffers.buffer_graph import MemoryTimeline
+    from memopt.buffers.buffer_graph import MemoryTimeline, UnknownKernels
     from memopt.graph.rewriter import Declined, Edit
     from memopt.options import Level
     from memopt.shapes.properties import Properties
@@ -255,6 +255,11 @@ class OptimizationReport(Displayed):
                 total += sign * size
         return total
 
+    @property
+    def unknown_kernels(self) -> tuple[UnknownKernels, ...]:
+        """The kernels whose memory is predicted by their outputs alone; see `profile_kernels`."""
+        return () if self.runtime is None else self.runtime.before.buffer_graph.unknown
+
     def to_json(self) -> dict[str, Any]:
         """The report as plain data, with the expected effect of each edit in bytes.
 
@@ -270,6 +275,7 @@ class OptimizationReport(Displayed):
             "stopped": self.stopped,
             "peak_before_bytes": dict(self.peak_before_bytes),
             "peak_after_bytes": dict(self.peak_after_bytes),
+            "unknown_kernels": [each._asdict() for each in self.unknown_kernels],
             "runtime": None if self.runtime is None else self.runtime.to_json(),
             "passes": [self._pass_to_json(report) for report in self.passes],
         }

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
     from memopt.item import GrapplerItem
 
-COMMANDS = ("optimize", "analyze", "verify", "passes", "plan", "fit", "profile", "demo", "run")
+COMMANDS = (
+    *("optimize", "analyze", "verify", "passes", "plan", "fit", "profile", "profile-kernels"),
+    *("demo", "run"),
+)
 EVERYTHING = ("--target-scope", "auto", "--rule", "cost", "--all-ports")
 ESCAPE = "\x1b"
 

@@ -152,6 +152,7 @@ def test_the_report_is_plain_data() -> None:
         "sizes_failure": "",
         "iterations": 1,
         "stopped": "nothing was left to change",
+        "unknown_kernels": [],
         "runtime": None,
     }
     assert [one["name"].partition("{")[0] for one in (relaxed, added, swapped)] == [

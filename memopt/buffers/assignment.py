@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.buffers.buffer_graph import BufferGraph
+from memopt.buffers.buffer_graph import BufferGraph, UnknownKernels
 from memopt.buffers.builder import BufferBuilder, Callee
 from memopt.buffers.kernel_call import Runtime
 from memopt.buffers.nested_steps import settle_loops
@@ -82,7 +82,18 @@ def buffer_graph_of(
         reusable=tensors.pool.reusable,
         next_values=tensors.pool.next_values,
         may_fuse=may_fuse,
+        unknown=_unknown(tensors.pool),
     )
+
+
+def _unknown(pool: Pool) -> tuple[UnknownKernels, ...]:
+    """The kernels that nobody knows, by op, the largest first."""
+    found: dict[str, UnknownKernels] = {}
+    for (op, node), size_bytes in pool.unknown.items():
+        known = found.get(op, UnknownKernels(op, 0, node, -1))
+        largest = (node, size_bytes) if size_bytes > known.most_bytes else known[2:]
+        found[op] = UnknownKernels(op, known.nodes + 1, *largest)
+    return tuple(sorted(found.values(), key=lambda each: (-each.most_bytes, each.op)))
 
 
 def _keep(tensors: PlacedTensors, graph: Graph, fetched: Iterable[str]) -> None:

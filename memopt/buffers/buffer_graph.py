@@ -24,6 +24,28 @@ SCRATCH = -1
 """The number that scratch memory has among the buffers of a timeline."""
 
 
+class UnknownKernels(NamedTuple):
+    """Kernels of an op that no rule knows: their outputs count, and no scratch memory.
+
+    Attributes:
+        op: The op.
+        nodes: How many nodes run one.
+        node: The name of the one that reads and makes most.
+        most_bytes: What it reads and makes, which scratch memory is often as large as.
+    """
+
+    op: str
+    nodes: int
+    node: str
+    most_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{count_text(self.nodes, 'kernel')} of {self.op}, such as {self.node}, may need "
+            f"memory that no rule knows; it reads and makes {bytes_text(self.most_bytes)}"
+        )
+
+
 @dataclass(frozen=True, repr=False)
 class BufferGraph(Displayed):
     """A graph as the allocator sees it: integers for nodes and for buffers.
@@ -50,6 +72,7 @@ class BufferGraph(Displayed):
         next_values: By buffer of the value that a variable has before the step: the buffer of the
             one that it has after, which the next step finds. In the order of the handles.
         may_fuse: Whether oneDNN may be on where the graph runs.
+        unknown: The kernels that no rule knows and nobody has measured, the largest first.
     """
 
     nodes: tuple[Node, ...]
@@ -62,6 +85,7 @@ class BufferGraph(Displayed):
     reusable: list[list[int]]
     next_values: dict[int, int] = field(default_factory=dict)
     may_fuse: bool = True
+    unknown: tuple[UnknownKernels, ...] = ()
 
     @cached_property
     def fused_pairs(self) -> dict[int, int]:

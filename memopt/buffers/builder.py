@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from memopt.buffers.calls import add_loop
 from memopt.buffers.kernel_call import KernelCall
-from memopt.buffers.kernel_rules import memory_by_rule
+from memopt.buffers.kernel_rules import is_known, memory_by_rule
+from memopt.buffers.kernel_signature import is_compiled
 from memopt.buffers.nested_steps import Loop, Turn
 from memopt.buffers.placed_tensors import PlacedTensors, allocated_bytes
 from memopt.buffers.tensor_lists import add_list_op
 from memopt.buffers.variables import Variables
 from memopt.graph.functiondef import ARGUMENT, RESULT
-from memopt.graph.op_types import REF_VARIABLES
+from memopt.graph.op_types import REF_VARIABLES, called_functions
 from memopt.shapes.constant_folding import Folding
 from memopt.shapes.constants import constant_numbers
 from memopt.shapes.loop_counters import known_number
@@ -130,6 +131,8 @@ class BufferBuilder:
         call = self._call(node, outputs)
         measurements = self._callee.runtime.measurements
         measured = None if measurements is None else measurements.find(call)
+        if measured is None:
+            self._note_unknown(call)
         if measured is None and self._add_loop(place, node):
             return
         if node.op.startswith(_REFERENCE_UPDATES):
@@ -138,14 +141,35 @@ class BufferBuilder:
             return
         self._add_kernel(place, node, measured or memory_by_rule(call))
 
+    def _note_unknown(self, call: KernelCall) -> None:
+        """Remember a kernel that may need memory of which nobody knows."""
+        node = call.node
+        is_followed = bool(self._calls(node)) and not is_compiled(node)
+        if is_followed or is_known(call) or node.op.startswith(_REFERENCE_UPDATES):
+            return
+        size_bytes = sum(tensor.least_bytes for tensor in (*call.inputs, *call.outputs))
+        self.tensors.pool.unknown[node.op, node.name] = size_bytes
+
+    def _calls(self, node: Node) -> tuple[str, ...]:
+        library = self._callee.graph.library
+        return () if library is None else called_functions(node, library)
+
     def _call(self, node: Node, outputs: Sequence[TensorProperties]) -> KernelCall:
         return KernelCall(
             node,
             [self.tensors.known(tensor) for tensor in node.inputs],
             outputs,
-            lambda slot: constant_numbers(node.inputs[slot].node),
+            lambda slot: self._numbers(node.inputs[slot]),
             self._callee.runtime,
         )
+
+    def _numbers(self, tensor: Tensor) -> tuple[int, ...] | None:
+        """The integers of a small constant, or of what is folded to one."""
+        numbers = constant_numbers(tensor.node)
+        if numbers is None:
+            place = self.tensors.numbering.place(tensor.node)
+            return self._callee.folding.values.get((place, tensor.port))
+        return numbers
 
     def _add_kernel(self, place: int, node: Node, memory: KernelMemory) -> None:
         self.tensors.scratch_bytes[place] = memory.scratch_bytes

@@ -10,10 +10,12 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from memopt.buffers.einsum_rules import einsum_scratch_bytes, product_of
 from memopt.buffers.kernel_call import KernelMemory, Placement
 from memopt.buffers.kernel_table import (
     ALIASES,
     ANY_INPUT,
+    PLAIN,
     PORT_BY_PORT,
     REUSES,
     ROWS,
@@ -36,6 +38,13 @@ _FORWARDS = {
 
 _SHARED = {**ALIASES, **_FORWARDS}
 
+_REUSES: Mapping[str, Mapping[int, tuple[int, ...]]] = {
+    **REUSES,
+    "_UnaryOpsComposition": {0: (0,)},
+    "Cholesky": {0: (0,)},
+}
+"""With ops that nobody can call alone, or not with any values."""
+
 _ALIGNMENT_BYTES = 64
 """Kernels may read a tensor from any multiple of it (`EIGEN_MAX_ALIGN_BYTES`)."""
 
@@ -52,6 +61,27 @@ def memory_by_rule(call: KernelCall) -> KernelMemory:
     return KernelMemory(placements(call), scratch_bytes(call), scratch_buffers(call))
 
 
+def is_known(call: KernelCall) -> bool:
+    """Whether a rule knows what a kernel does with memory; of others the outputs are all there is.
+
+    What XLA compiles, and convolutions of groups, nobody knows without having run them.
+    """
+    op = call.node.op
+    if op in _CONVOLUTIONS and _has_groups(call):
+        return False
+    return product_of(call) is not None if op == "Einsum" else op in _KNOWN
+
+
+def _has_groups(call: KernelCall) -> bool:
+    """Whether each filter reads only some of the channels."""
+    images, filters = _CONVOLUTIONS[call.node.op](call)
+    if not images.shape or not filters.shape or len(filters.shape) < _LEAST_FILTER_RANK:
+        return False
+    form = call.node.attributes.get("data_format")
+    channels = images.shape[1 if form is not None and form.s.startswith(b"NC") else -1]
+    return bool(channels != filters.shape[-2])
+
+
 def placements(call: KernelCall) -> list[Placement]:
     """Where the outputs lie, by port."""
     op, ports = call.node.op, range(len(call.outputs))
@@ -64,7 +94,7 @@ def placements(call: KernelCall) -> list[Placement]:
         return [Placement(shared) for _ in ports]
     if op in ANY_INPUT:
         return [Placement(-1, _alike(call, range(len(call.inputs)), 0))]
-    slots = REUSES.get(op, {})
+    slots = _REUSES.get(op, {})
     return [Placement(-1, _alike(call, slots.get(port, ()), port)) for port in ports]
 
 
@@ -251,6 +281,10 @@ def _reduction(call: KernelCall) -> int:
     return source.size_bytes if len(turns) > _MOST_TURNS else 0
 
 
+def _whole_input(call: KernelCall) -> int:
+    return call.inputs[0].size_bytes or 0
+
+
 def _labels(call: KernelCall) -> _Scratch:
     return [(call.outputs[0].size_bytes or 0, ())]
 
@@ -276,6 +310,8 @@ _SCRATCH: Mapping[str, Callable[[KernelCall], int]] = {
     "DepthwiseConv2dNativeBackpropFilter": _depthwise_filter_gradient,
     "DepthwiseConv2dNativeBackpropInput": _depthwise_input_gradient,
     "BiasAddGrad": _bias_gradient,
+    "Einsum": einsum_scratch_bytes,
+    "MirrorPadGrad": _whole_input,
     "FusedBatchNormGradV3": _normalization_gradient,
     **dict.fromkeys(("Sum", "Mean", "Prod", "Max", "Min", "All", "Any"), _reduction),
 }
@@ -287,3 +323,27 @@ _SCRATCH_BEFORE: Mapping[str, Callable[[KernelCall], _Scratch]] = {
     "SoftmaxCrossEntropyWithLogits": _labels,
     "SparseSoftmaxCrossEntropyWithLogits": _labels,
 }
+
+_LEAST_FILTER_RANK = 4
+
+_CONVOLUTIONS: Mapping[str, Callable[[KernelCall], tuple[TensorProperties, TensorProperties]]] = {
+    "Conv2D": lambda call: (call.inputs[0], call.inputs[1]),
+    "Conv2DBackpropFilter": lambda call: (call.inputs[0], call.outputs[0]),
+    "Conv2DBackpropInput": lambda call: (call.outputs[0], call.inputs[1]),
+}
+"""The images and the filters of a convolution."""
+
+_KNOWN = frozenset(
+    {
+        *_SHARED,
+        *PORT_BY_PORT,
+        *ANY_INPUT,
+        *_REUSES,
+        *UNCHANGED,
+        *ROWS,
+        *PLAIN,
+        *_SCRATCH,
+        *_SCRATCH_BEFORE,
+        "NoOp",
+    }
+)

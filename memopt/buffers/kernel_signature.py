@@ -35,6 +35,19 @@ _IRRELEVANT_SEEDS = frozenset({"seed", "seed2"})
 _RANDOM = ("Random", "StatelessRandom", "TruncatedNormal", "ParameterizedTruncatedNormal")
 """What ops begin with that draw numbers: the only ops with a state that may run at will."""
 
+_RANDOM_KEYS = "StatelessRandomGet"
+_SHAPES_OF_OUTPUTS = {
+    **dict.fromkeys(("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"), 1),
+    **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2"), 0),
+    **dict.fromkeys(
+        ("DepthwiseConv2dNativeBackpropInput", "AvgPoolGrad", "AvgPool3DGrad", "Fill"), 0
+    ),
+    "DepthwiseConv2dNativeBackpropFilter": 1,
+    **dict.fromkeys(("Reshape", "BroadcastTo"), 1),
+    "StridedSliceGrad": 0,
+}
+"""The inputs that say what shape the output has, even where they are no constants."""
+
 _DEEPEST_CALLS = 64
 _DIGEST_DIGITS = 16
 
@@ -135,7 +148,7 @@ class Signatures:
         if known.dtype == DT_RESOURCE:
             dtype, shape = self._variable(call.node.inputs[slot]) or (0, ())
             return Operand(dtype, shape, is_variable=True)
-        return Operand(known.dtype, known.shape or (), call.constants(slot))
+        return Operand(known.dtype, known.shape or (), _numbers(call, slot))
 
     def _variable(self, tensor: Tensor) -> tuple[int, tuple[int, ...]] | None:
         """Type and shape of the variable that a resource stands for."""
@@ -197,6 +210,20 @@ class Signatures:
         results = [renamed(body.ret[result.name]) for result in body.signature.output_arg]
         types = [arg.type for arg in body.signature.input_arg]
         return [types, nodes, results, sorted(map(renamed, body.control_ret.values()))]
+
+
+def _numbers(call: KernelCall, slot: int) -> tuple[int, ...] | None:
+    """What an input of integers holds: a small constant, or the shape of the output."""
+    numbers = call.constants(slot)
+    shape = call.outputs[0].shape if call.outputs else None
+    if numbers is None and shape is not None and call.inputs[slot].shape == (len(shape),):
+        return shape if _is_shape_of_output(call.node.op, slot) else None
+    return numbers
+
+
+def _is_shape_of_output(op: str, slot: int) -> bool:
+    is_random = op.startswith(_RANDOM) and not op.startswith(_RANDOM_KEYS)
+    return _SHAPES_OF_OUTPUTS.get(op) == slot or (is_random and slot == 0)
 
 
 def is_compiled(node: Node) -> bool:

@@ -21,6 +21,8 @@ class Pool:
         numbers: The integers in those buffers that hold one that is known.
         values: By a variable's handle: the buffer of its value by now.
         first_values: Likewise of the value that it has before the step.
+        unknown: By op and name of a node whose kernel no rule knows: the bytes that it reads and
+            makes.
     """
 
     size_bytes: list[int] = field(default_factory=list)
@@ -30,6 +32,7 @@ class Pool:
     numbers: dict[int, int] = field(default_factory=dict)
     values: dict[int, int] = field(default_factory=dict)
     first_values: dict[int, int] = field(default_factory=dict)
+    unknown: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def next_values(self) -> dict[int, int]:

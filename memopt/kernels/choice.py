@@ -134,9 +134,7 @@ def profiled(
     # Late, because of what runs graphs: who goes by rules need not load it.
     from memopt.kernels.measure import measure
 
-    bodies = bodies_of(item.graph_def)
-    notes = Survey(Signatures(bodies, item.variables), bodies)
-    survey(from_graph_def(item.graph_def), item, properties, runtime, notes)
+    notes = surveyed(item, runtime, properties)
     environment = Environment.of(runtime)
     known = load_or_empty(path).in_environment(environment)
     missing = {key: kernel for key, kernel in notes.kernels.items() if key not in known}
@@ -150,6 +148,23 @@ def profiled(
         with contextlib.suppress(FileError):
             table.save(path)
     return Profiled(notes, table, environment, tuple(found))
+
+
+def surveyed(item: GrapplerItem, runtime: Runtime, properties: Properties) -> Survey:
+    """All kernels of a step; nothing is run.
+
+    Args:
+        item: The step.
+        runtime: What it runs on.
+        properties: The sizes of its tensors.
+
+    Raises:
+        InvalidGraphError: TensorFlow refuses the graph.
+    """
+    bodies = bodies_of(item.graph_def)
+    notes = Survey(Signatures(bodies, item.variables), bodies)
+    survey(from_graph_def(item.graph_def), item, properties, runtime, notes)
+    return notes
 
 
 def bodies_of(graph_def: GraphDef) -> Bodies:

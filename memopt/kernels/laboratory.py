@@ -17,6 +17,7 @@ from memopt.runtime.function import Interface, build_plain_function
 from memopt.runtime.profiling import profile
 from memopt.runtime.program import Program
 from memopt.runtime.trace import TraceRecorder, step_marker
+from memopt.runtime.worker import message_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -95,7 +96,7 @@ class Laboratory:
             with step_marker(number):
                 run()
         except Exception as error:  # noqa: BLE001 - whatever fails, others are to be measured
-            study.failure = _reason(error)
+            study.failure = message_of(error)[:_LONGEST_REASON]
             return False
         return True
 
@@ -256,9 +257,3 @@ def _times_ns(metadata: RunMetadata) -> Iterator[int]:
         for entry in device.node_stats:
             if entry.node_name.partition(":")[0] == TESTED and entry.op_end_rel_nanos:
                 yield int(entry.op_end_rel_nanos - entry.op_start_rel_nanos)
-
-
-def _reason(error: Any) -> str:
-    """An error's own words in one line, without TensorFlow's stack trace."""
-    text = str(getattr(error, "message", None) or error)
-    return " ".join(text.partition("Original stack trace")[0].split())[:_LONGEST_REASON]

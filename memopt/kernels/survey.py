@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from memopt.buffers.kernel_call import KernelMemory, Placement
-from memopt.buffers.kernel_rules import memory_by_rule
+from memopt.buffers.kernel_rules import is_known, memory_by_rule
 from memopt.buffers.kernel_signature import is_compiled, relevant_attributes
+from memopt.graph import op_types
 from memopt.kernels.experiment import KernelCase
 from memopt.sequencing.step import Step
 
@@ -32,6 +33,7 @@ class SurveyedKernel:
         signature: What it is known by.
         case: It, to be run alone.
         by_rule: What the rules say of its memory.
+        is_known: Whether a rule knows it; to others the outputs are all there is.
         nodes: How many nodes run it.
         node: The name of one of them.
     """
@@ -39,6 +41,7 @@ class SurveyedKernel:
     signature: KernelSignature
     case: KernelCase
     by_rule: KernelMemory
+    is_known: bool
     nodes: int
     node: str
 
@@ -68,7 +71,7 @@ class Survey:
         signatures: Tells the signatures of the step's nodes.
         bodies: The functions that they call.
         kernels: Those that can be run alone, by key.
-        not_alone: The others, by op and reason.
+        not_alone: The others of which no rule knows anything either, by op and reason.
     """
 
     signatures: Signatures
@@ -79,10 +82,10 @@ class Survey:
     def find(self, call: KernelCall) -> KernelMemory | None:
         """Take note of a kernel; what a function does that XLA compiles is not looked into."""
         reason = self.signatures.why_not(call)
-        if reason:
-            self._leave(call.node, reason)
-        else:
+        if not reason:
             self._take(call)
+        elif not (is_known(call) or _is_followed(call.node)):
+            self._leave(call.node, reason)
         if is_compiled(call.node):
             return KernelMemory([Placement() for _ in call.outputs])
         return None
@@ -104,6 +107,7 @@ class Survey:
                 _functions(call.node, self.bodies),
             ),
             memory_by_rule(call),
+            is_known(call),
             1,
             call.node.name,
         )
@@ -143,6 +147,12 @@ def survey(
             runtime=replace(runtime, measurements=notes),
         )
     return notes
+
+
+def _is_followed(node: Node) -> bool:
+    """Whether what a node runs are operations that are kernels of their own."""
+    known = op_types.signature(node.op)
+    return not is_compiled(node) and (known is None or bool(known.function_attributes))
 
 
 def _bare(node: Node) -> NodeDef:

@@ -104,7 +104,12 @@ class Work:
         passes = self.report.passes
         done = [f"{report.name}: {len(report.edits)} edits" for report in passes if report.edits]
         failed = [f"failed: {report.failure}" for report in passes if report.failure]
-        return "; ".join((*done, *failed)) or "nothing was found to change"
+        unknown = [
+            f"{each.nodes} of {each.op} may need memory that no rule knows"
+            for each in self.report.unknown_kernels
+            if each.most_bytes >= _MEBIBYTE
+        ]
+        return "; ".join((*(done or ["nothing was found to change"]), *failed, *unknown))
 
     def finished(self) -> GraphDef:
         """The rewritten graph, marked as such, after a last look at all of it.

@@ -103,6 +103,9 @@ def remarks(report: OptimizationReport) -> list[str]:
         lines.append(f"left alone, {count} x: {reason}")
     if report.properties.failure:
         lines.append(f"the sizes are not known: {_one_line(report.properties.failure)}")
+    lines += [
+        f"{each} (--kernels measured tells)" for each in report.unknown_kernels[:_REASONS_SHOWN]
+    ]
     unknown = list(report.properties.unknown_sizes())
     if unknown:
         lines.append(f"the sizes of {len(unknown)} tensors are not known, such as {unknown[0]}")

@@ -121,7 +121,7 @@ def serve(
                 return
             _answer(answers, {"result": getattr(worker, command)(**request)})
     except Exception as error:  # noqa: BLE001 - whatever fails, the parent must hear of it
-        _answer(answers, {"error": {"kind": _kind_of(error), "message": _message_of(error)}})
+        _answer(answers, {"error": {"kind": _kind_of(error), "message": message_of(error)}})
 
 
 def main(make_worker: Callable[[Path], Any] = Worker) -> None:
@@ -158,7 +158,7 @@ def _kind_of(error: Exception) -> str:
     return next((kind for type_, kind in kinds if isinstance(error, type_)), "execution")
 
 
-def _message_of(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """The error's own words, without TensorFlow's frame around them."""
     text = str(getattr(error, "message", None) or error)
     lines = [line.strip() for line in text.partition(_STACK_TRACE)[0].splitlines()]

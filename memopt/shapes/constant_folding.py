@@ -42,11 +42,13 @@ class Folding(NamedTuple):
             constant does.
         same: By place and port of a constant, the graph's or one that folding makes: the first that
             is equal to it, where that is another.
+        values: By place and port of what is folded: its integers, where they are few and known.
     """
 
     is_folded: list[bool]
     runs: list[bool]
     same: dict[Output, Output]
+    values: dict[Output, tuple[int, ...]]
 
     def replaces(self, numbering: Numbering, tensor: Tensor) -> bool:
         """Whether the readers of a tensor read a constant instead."""
@@ -78,10 +80,11 @@ class Folding(NamedTuple):
         count = len(Numbering.of(graph).nodes)
         needed = [True] * count if is_needed is None else list(is_needed)
         if properties is None:
-            return cls([False] * count, needed, {})
+            return cls([False] * count, needed, {}, {})
         is_folded = _find_folded(graph, properties, kept)
         runs = _find_running(graph, is_folded, needed)
-        return cls(is_folded, runs, _find_same(graph, properties, is_folded, kept))
+        found = _find_same(graph, properties, is_folded, kept)
+        return cls(is_folded, runs, found.first, found.values)
 
 
 def _find_folded(graph: Graph, properties: Properties, kept: Container[str]) -> list[bool]:
@@ -145,6 +148,15 @@ class _Same:
         self._found: dict[tuple[object, ...], Output] = {}
         self._values: dict[Output, Array | None] = {}
 
+    @property
+    def values(self) -> dict[Output, tuple[int, ...]]:
+        """See `Folding.values`."""
+        return {
+            output: tuple(int(number) for number in value.flat)
+            for output, value in self._values.items()
+            if value is not None
+        }
+
     def add(self, place: int, *, stays: bool) -> None:
         """Add a constant or a folded node, after those that it reads; it may stay as it is."""
         waits = self._waits[place] = self._find_waits(place)
@@ -205,7 +217,7 @@ class _Same:
 
 def _find_same(
     graph: Graph, properties: Properties, is_folded: list[bool], kept: Container[str]
-) -> dict[Output, Output]:
+) -> _Same:
     """See `Folding.same`; what is fetched or fed stays as it is."""
     numbering = Numbering.of(graph)
     same = _Same(graph, properties)
@@ -213,4 +225,4 @@ def _find_same(
         node = numbering.nodes[place]
         if is_folded[place] or node.op == _CONSTANT:
             same.add(place, stays=node.name in kept)
-    return same.first
+    return same

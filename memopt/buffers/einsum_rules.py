@@ -1,0 +1,86 @@
+"""Einsum's scratch memory: what it transposes before its product, and after."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memopt.buffers.kernel_call import KernelCall
+
+_BATCH, _FREE, _CONTRACTED = range(3)
+_SWAPPED = {_BATCH: _BATCH, _CONTRACTED: _FREE, _FREE: _CONTRACTED}
+"""A product can also take a matrix whose contracted dimension comes first."""
+
+
+class Equation(NamedTuple):
+    """The labels of two operands and of the output, as in "ab,bc->ac"."""
+
+    left: str
+    right: str
+    output: str
+
+
+def product_of(call: KernelCall) -> Equation | None:
+    """The equation of an Einsum that is a product of two matrices, or of batches of them.
+
+    `None` for one that sums over a label of one operand alone, repeats a label in an operand, or
+    leaves out labels by an ellipsis: its scratch memory is not known.
+    """
+    attribute = call.node.attributes.get("equation")
+    text = attribute.s.decode(errors="replace") if attribute is not None else ""
+    operands, arrow, output = text.replace(" ", "").partition("->")
+    left, comma, right = operands.partition(",")
+    if not (arrow and comma) or "." in text or "," in right:
+        return None
+    parts = (left, right, output)
+    if any(len(set(part)) < len(part) for part in parts):
+        return None
+    alone = (set(left) ^ set(right)) - set(output)
+    known = set(output) <= set(left) | set(right)
+    return Equation(*parts) if known and not alone else None
+
+
+def einsum_scratch_bytes(call: KernelCall) -> int:
+    """What an Einsum has only while it runs; 0 if that is not known.
+
+    As `EinsumOp` (tensorflow/core/kernels/linalg/einsum_op_impl.h): each operand is transposed to
+    batch, free and contracted labels unless it lies so, or so with the last two swapped; the
+    product is transposed if the output is not batch, left and right labels.
+    """
+    equation = product_of(call)
+    if equation is None:
+        return 0
+    number = {label: place for place, label in enumerate(dict.fromkeys("".join(equation)))}
+    kinds = {label: _kind(label, equation) for label in number}
+    transposed_bytes = sum(
+        tensor.size_bytes or 0
+        for labels, tensor in zip(equation[:2], call.inputs, strict=True)
+        if not _is_in_order(labels, kinds, number)
+    )
+    batch = sorted((label for label in number if kinds[label] == _BATCH), key=number.__getitem__)
+    free = [
+        label
+        for labels in equation[:2]
+        for label in sorted(labels, key=number.__getitem__)
+        if kinds[label] == _FREE
+    ]
+    product = "".join([*batch, *free])
+    if product != equation.output and len(product) > 1:
+        transposed_bytes += call.outputs[0].size_bytes or 0
+    return transposed_bytes
+
+
+def _kind(label: str, equation: Equation) -> int:
+    if label not in equation.output:
+        return _CONTRACTED
+    return _BATCH if label in equation.left and label in equation.right else _FREE
+
+
+def _is_in_order(labels: Sequence[str], kinds: dict[str, int], number: dict[str, int]) -> bool:
+    if len(labels) <= 1:
+        return True
+    usual = [(kinds[label], number[label]) for label in labels]
+    swapped = [(_SWAPPED[kind], place) for kind, place in usual]
+    return usual == sorted(usual) or swapped == sorted(swapped)
