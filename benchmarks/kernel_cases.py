@@ -61,8 +61,8 @@ _PERMUTED = 64
 
 _UNARY = {
     "x": "Neg Tanh Sigmoid Square Sqrt Rsqrt Exp Log Log1p Expm1 Erf Erfc Abs Sign Reciprocal Inv "
-    "Floor Ceil Round Sin Cos IsFinite Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Lgamma Digamma "
-    "Erfinv Ndtri Rint",
+    "Floor Ceil Round Sin Cos IsFinite Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Lgamma "
+    "Digamma Erfinv Ndtri Rint",
     "features": "Relu Relu6 Elu Selu LeakyRelu Softplus Softsign",
     "logits": "Softmax LogSoftmax",
     "input": "Identity StopGradient PreventGradient ZerosLike OnesLike Snapshot Shape Size Rank",
@@ -71,7 +71,7 @@ _BINARY = {
     ("x", "y"): "Mul Add AddV2 Sub RealDiv Div DivNoNan MulNoNan Maximum Minimum Pow "
     "SquaredDifference FloorDiv FloorMod Xdivy Xlogy Less LessEqual Greater GreaterEqual Equal "
     "NotEqual",
-    ("a", "x"): "Igamma Igammac IgammaGradA",
+    ("a", "x"): "Igamma Igammac IgammaGradA Polygamma",
     ("y", "x"): "Atan2",
     ("y", "dy"): "TanhGrad SigmoidGrad RsqrtGrad SqrtGrad ReciprocalGrad InvGrad",
     ("gradients", "features"): "ReluGrad Relu6Grad LeakyReluGrad SoftplusGrad SoftsignGrad",

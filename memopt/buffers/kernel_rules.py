@@ -52,6 +52,7 @@ _WORKING_SET_ELEMENTS = (30 << 20) // 4
 _LARGE_WORK_ELEMENTS = 1 << 16
 _PACKET_ELEMENTS = 8
 _BLOCK_WORK = 2000
+_FLAG_BYTES = 4
 _MOST_TURNS = 3
 _START_CYCLES = _THREAD_CYCLES = 100_000
 
@@ -64,10 +65,13 @@ def memory_by_rule(call: KernelCall) -> KernelMemory:
 def is_known(call: KernelCall) -> bool:
     """Whether a rule knows what a kernel does with memory; of others the outputs are all there is.
 
-    What XLA compiles, and convolutions of groups, nobody knows without having run them.
+    Nobody knows without having run them what XLA compiles, convolutions of groups, and products of
+    16-bit numbers, which oneDNN computes even where it is off.
     """
     op = call.node.op
     if op in _CONVOLUTIONS and _has_groups(call):
+        return False
+    if op in _PRODUCTS and any(tensor.dtype in _HALVES for tensor in call.inputs):
         return False
     return product_of(call) is not None if op == "Einsum" else op in _KNOWN
 
@@ -101,7 +105,14 @@ def placements(call: KernelCall) -> list[Placement]:
 def _alike(call: KernelCall, slots: Sequence[int], port: int) -> list[int]:
     """Those slots whose tensors could lie in the output's buffer: same type, as many elements."""
     output = call.outputs[port]
-    return [slot for slot in slots if slot < len(call.inputs) and _fits(call.inputs[slot], output)]
+    return [
+        slot
+        for slot in slots
+        if slot < len(call.inputs)
+        and _fits(call.inputs[slot], output)
+        # A single number is broadcast even to one of more dimensions.
+        and (call.inputs[slot].shape != () or output.shape == ())
+    ]
 
 
 def _fits(one: TensorProperties, other: TensorProperties) -> bool:
@@ -311,6 +322,7 @@ _SCRATCH: Mapping[str, Callable[[KernelCall], int]] = {
     "DepthwiseConv2dNativeBackpropInput": _depthwise_input_gradient,
     "BiasAddGrad": _bias_gradient,
     "Einsum": einsum_scratch_bytes,
+    "GatherNd": lambda _: _FLAG_BYTES,
     "MirrorPadGrad": _whole_input,
     "FusedBatchNormGradV3": _normalization_gradient,
     **dict.fromkeys(("Sum", "Mean", "Prod", "Max", "Min", "All", "Any"), _reduction),
@@ -325,6 +337,8 @@ _SCRATCH_BEFORE: Mapping[str, Callable[[KernelCall], _Scratch]] = {
 }
 
 _LEAST_FILTER_RANK = 4
+_HALVES = frozenset({14, 19})
+_PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D"})
 
 _CONVOLUTIONS: Mapping[str, Callable[[KernelCall], tuple[TensorProperties, TensorProperties]]] = {
     "Conv2D": lambda call: (call.inputs[0], call.inputs[1]),

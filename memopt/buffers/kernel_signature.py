@@ -48,6 +48,9 @@ _SHAPES_OF_OUTPUTS = {
 }
 """The inputs that say what shape the output has, even where they are no constants."""
 
+_ONLY_READ = frozenset({"ResourceGather", "ResourceGatherNd"})
+"""And those whose state is a variable that they read."""
+
 _DEEPEST_CALLS = 64
 _DIGEST_DIGITS = 16
 
@@ -252,7 +255,7 @@ def _why_not_alone(node: Node) -> str:
         return "it is a function, whose operations run as kernels of their own"
     if known.function_attributes:
         return "it runs functions, whose operations are kernels of their own"
-    if known.is_stateful and not node.op.startswith(_RANDOM):
+    if known.is_stateful and not (node.op.startswith(_RANDOM) or node.op in _ONLY_READ):
         return "it has an effect or a state"
     if any(argument.is_ref for argument in (*known.inputs, *known.outputs)):
         return "it works on references"

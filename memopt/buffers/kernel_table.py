@@ -79,6 +79,7 @@ REUSES: dict[str, dict[int, tuple[int, ...]]] = {
     "Ndtri": {0: (0,)},
     "Neg": {0: (0,)},
     "OnesLike": {0: (0,)},
+    "Polygamma": {0: (0, 1)},
     "Pow": {0: (0, 1)},
     "RealDiv": {0: (0, 1)},
     "Reciprocal": {0: (0,)},

@@ -145,7 +145,9 @@ def profiled(
     table = load_or_empty(path)
     if found:
         table = table.with_kernels(environment, found)
-        with contextlib.suppress(FileError):
+        with contextlib.suppress(FileError, OSError):
+            if path == str(default_table()):
+                default_table().parent.mkdir(parents=True, exist_ok=True)
             table.save(path)
     return Profiled(notes, table, environment, tuple(found))
 

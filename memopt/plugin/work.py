@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from memopt.shapes.properties import Properties
 
 _MEBIBYTE = 1 << 20
+_UNKNOWN_SHOWN = 3
 _LEAST_SAVING = 0.05
 """Of what a step needs itself; an order costs some time, too."""
 
@@ -106,8 +107,7 @@ class Work:
         failed = [f"failed: {report.failure}" for report in passes if report.failure]
         unknown = [
             f"{each.nodes} of {each.op} may need memory that no rule knows"
-            for each in self.report.unknown_kernels
-            if each.most_bytes >= _MEBIBYTE
+            for each in self.report.unknown_kernels[:_UNKNOWN_SHOWN]
         ]
         return "; ".join((*(done or ["nothing was found to change"]), *failed, *unknown))
 

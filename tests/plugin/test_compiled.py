@@ -1,0 +1,35 @@
+"""Steps part of which XLA compiles: what it gives is known, and what it needs once measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.child import run_child
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def train(options: str, folder: Path) -> dict[str, Any]:
+    environment = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "XDG_CACHE_HOME": str(folder)}
+    return run_child("compiled", options, **environment)
+
+
+def test_measured_kernels_predict_what_xla_needs(tmp_path: Path) -> None:
+    off = train("", tmp_path)
+    ruled = train('{"budget": "50%"}', tmp_path)
+    measured = train('{"budget": "50%", "kernels": "measured"}', tmp_path)
+    for trained in (ruled, measured):
+        assert trained["losses"] == off["losses"]
+        assert trained["weights"] == off["weights"]
+    (held, before, _, reason), *_ = ruled["records"]
+    # All sizes are known, but what a compiled convolution needs besides is not.
+    assert before - held < 0.8 * off["step_peak_bytes"]
+    assert "PartitionedCall may need memory that no rule knows" in reason
+    (held, before, after, reason), *_ = measured["records"]
+    assert "no rule knows" not in reason
+    assert before - held == pytest.approx(off["step_peak_bytes"], rel=0.02)
+    assert after - held == pytest.approx(measured["step_peak_bytes"], rel=0.02)
+    assert measured["step_peak_bytes"] < off["step_peak_bytes"]
+    assert (tmp_path / "memopt" / "kernels.json").is_file()
