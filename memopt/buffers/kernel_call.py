@@ -25,8 +25,8 @@ class Runtime:
         intra_op_threads: Threads that share the work of one kernel; TensorFlow takes as many as
             there are cores if it is not told.
         inter_op_threads: Operations that may run at once where an order leaves them free to.
-        onednn: Whether oneDNN's kernels run in place of TensorFlow's; their scratch memory is not
-            known and counts nothing.
+        onednn: Whether oneDNN's kernels run in place of TensorFlow's; of their scratch memory rules
+            know only what grows with the step.
         folds_constants: Whether what depends on constants alone is computed before the first step,
             as in functions; not so in a session of the lowest optimization level.
         measurements: Kernels that were measured, which count before rules; `None` for rules alone.

@@ -1,8 +1,9 @@
 """What kernels do with memory: which outputs share or take over buffers, and scratch memory.
 
-The tables of `buffer_table` and the formulas here are those of TensorFlow's own kernels on the
-host, found by running every op alone (`benchmarks/kernel_memory.py`). oneDNN's kernels have scratch
-memory of their own, which is not told.
+The tables of `kernel_table` and the formulas here are those of TensorFlow's own kernels on the
+host, found by running every op alone (`benchmarks/kernel_memory.py`) and put to the test with every
+kind of layer (`benchmarks/layer_kernels.py`). oneDNN's kernels have scratch memory of their own, of
+which only what grows with the step is told.
 """
 
 from __future__ import annotations
@@ -235,18 +236,24 @@ def _depthwise_row(weights: TensorProperties) -> tuple[int, int, int]:
 
 
 def _depthwise(call: KernelCall) -> int:
+    if call.runtime.onednn:
+        return 0
     whole_bytes, _, copy_bytes = _depthwise_row(call.inputs[1])
     parts = _parts(call, 2.5 * prod(call.outputs[0].shape or ()))
     return copy_bytes + parts * whole_bytes
 
 
 def _depthwise_input_gradient(call: KernelCall) -> int:
+    if call.runtime.onednn:
+        return 0
     whole_bytes, row_bytes, copy_bytes = _depthwise_row(call.inputs[1])
     parts = _parts(call, prod(call.outputs[0].shape or ()))
     return copy_bytes + parts * (whole_bytes + row_bytes)
 
 
 def _depthwise_filter_gradient(call: KernelCall) -> int:
+    if call.runtime.onednn:
+        return 0
     whole_bytes, _, _ = _depthwise_row(call.outputs[0])
     parts = _parts(call, prod(call.inputs[2].shape or ()))
     return (_batch(call.inputs[2]) + parts) * whole_bytes
@@ -305,6 +312,11 @@ def _pool_gradient(call: KernelCall) -> _Scratch:
     return [(call.inputs[1].least_bytes, (1,)), (8 * prod(call.inputs[1].shape or ()), ())]
 
 
+def _pooling(call: KernelCall) -> int:
+    """Where in its window each number was, which oneDNN notes in a byte."""
+    return prod(call.outputs[0].shape or ()) if call.runtime.onednn else 0
+
+
 def _normalization_gradient(call: KernelCall) -> int:
     return 3 * (call.outputs[1].size_bytes or 0)
 
@@ -323,6 +335,7 @@ _SCRATCH: Mapping[str, Callable[[KernelCall], int]] = {
     "BiasAddGrad": _bias_gradient,
     "Einsum": einsum_scratch_bytes,
     "GatherNd": lambda _: _FLAG_BYTES,
+    **dict.fromkeys(("MaxPool", "MaxPool3D"), _pooling),
     "MirrorPadGrad": _whole_input,
     "FusedBatchNormGradV3": _normalization_gradient,
     **dict.fromkeys(("Sum", "Mean", "Prod", "Max", "Min", "All", "Any"), _reduction),

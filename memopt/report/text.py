@@ -152,16 +152,29 @@ def verification_table(verification: Verification) -> Table:
 def verdict(verification: Verification) -> list[str]:
     """Whether both compute the same, and what differs; a line each."""
     steps = "1 step" if verification.steps == 1 else f"{verification.steps} steps"
+    own = _own_lines(verification)
     if verification.equal:
-        return [f"equal: every output of {steps} and every variable afterwards, bit for bit"]
+        return [f"equal: every output of {steps} and every variable afterwards, bit for bit", *own]
     if verification.within_tolerance:
-        lines = [f"equal within what Grappler alone changes, over {steps}:"]
+        mover = "chance" if own else "Grappler"
+        lines = [f"equal within what {mover} alone changes, over {steps}:"]
     else:
         lines = [f"NOT EQUAL over {steps}:"]
     shown = verification.differences[:_DIFFERENCES_SHOWN]
     lines.extend(f"  {difference}" for difference in shown)
     hidden = len(verification.differences) - len(shown)
-    return [*lines, f"  and {hidden} more"] if hidden else lines
+    return [*lines, *([f"  and {hidden} more"] if hidden else []), *own]
+
+
+def _own_lines(verification: Verification) -> list[str]:
+    """That the original is not equal to itself, and how both were compared then."""
+    changes = verification.own_changes
+    if not changes:
+        return []
+    line = f"the original differs from itself from run to run, as in {changes[0]}"
+    if verification.deterministic:
+        return [f"{line}; both were compared with deterministic kernels"]
+    return [f"{line}; it has an operation without a deterministic kernel"]
 
 
 def _one_line(message: str) -> str:

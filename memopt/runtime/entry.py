@@ -36,7 +36,9 @@ def verify(  # noqa: PLR0913 - keywords, each with a default
     """Run a step and its rewritten form, each in a fresh process, and compare all they compute.
 
     Every output of every step and every variable afterwards is compared bit for bit; the peaks are
-    those of TensorFlow's allocator, in bytes, with everything included.
+    those of TensorFlow's allocator, in bytes, with everything included. Where the two differ, the
+    original runs once more; if it differs from itself, both are compared again with deterministic
+    kernels. So they are in any case after `tf.config.experimental.enable_op_determinism`.
 
     Args:
         original: The step before: a ConcreteFunction, GraphDef, MetaGraphDef, path of a graph file,

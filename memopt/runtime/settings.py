@@ -38,6 +38,8 @@ class Settings:
         inter_op_threads: Operations that may run at once; `None` for what the mode says.
         grappler: Whether Grappler's optimizers run; `None` for what the mode says.
         timeout_ns: How long one request to the process may take.
+        deterministic: Whether kernels run that give the same bits each time, as after
+            `tf.config.experimental.enable_op_determinism`; an op that has none fails.
     """
 
     mode: Mode = "exact"
@@ -45,6 +47,7 @@ class Settings:
     inter_op_threads: int | None = None
     grappler: bool | None = None
     timeout_ns: int = 1800 * _SECOND_NS
+    deterministic: bool = False
 
     @property
     def uses_grappler(self) -> bool:
@@ -92,6 +95,8 @@ class Settings:
         import tensorflow as tf
 
         tf.config.threading.set_inter_op_parallelism_threads(self.threads)
+        if self.deterministic:
+            tf.config.experimental.enable_op_determinism()
         if not self.uses_grappler:
             tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
         if self.limit_mebibytes is None:
@@ -119,3 +124,10 @@ class Settings:
     def from_json(cls, plain: Mapping[str, Any]) -> Settings:
         """The settings that `to_json` described."""
         return cls(**plain)
+
+
+def is_deterministic_here() -> bool:
+    """Whether this process has asked TensorFlow for deterministic kernels."""
+    from tensorflow.python.util import _pywrap_determinism
+
+    return bool(_pywrap_determinism.is_enabled())

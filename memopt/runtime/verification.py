@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.display import (
     Displayed,
@@ -17,11 +17,11 @@ from memopt.display import (
     peak_row,
     time_text,
 )
-from memopt.errors import InvalidGraphError, OptionsError
+from memopt.errors import ExecutionError, InvalidGraphError, OptionsError
 from memopt.graph.final import is_final
 from memopt.runtime.comparison import compare_values, tolerate
 from memopt.runtime.process import step_process
-from memopt.runtime.settings import Settings
+from memopt.runtime.settings import Settings, is_deterministic_here
 from memopt.runtime.values import load_values
 
 if TYPE_CHECKING:
@@ -76,6 +76,10 @@ class Verification(Displayed):
         mode: How both were run, see `Settings`.
         steps: How many steps were compared.
         grappler_changes: What Grappler alone changes in the original; empty in exact mode.
+        own_changes: How the original differs from itself when it runs again; looked for where the
+            two differ.
+        deterministic: Whether the differences are those of runs with deterministic kernels; so it
+            is where the original differs from itself, or this process has asked for such kernels.
     """
 
     differences: tuple[Difference, ...]
@@ -85,6 +89,8 @@ class Verification(Displayed):
     mode: Mode
     steps: int
     grappler_changes: tuple[Difference, ...] = ()
+    own_changes: tuple[Difference, ...] = ()
+    deterministic: bool = False
 
     @property
     def equal(self) -> bool:
@@ -93,7 +99,11 @@ class Verification(Displayed):
 
     @property
     def within_tolerance(self) -> bool:
-        """Whether they are equal or, in as-is mode, no further apart than Grappler alone moves."""
+        """Whether they are equal, or no further apart than what moves the original alone.
+
+        That is Grappler, in as-is mode, or chance, where a step that differs from itself has an
+        operation without a deterministic kernel.
+        """
         return all(difference.tolerated for difference in self.differences)
 
     @property
@@ -113,6 +123,8 @@ class Verification(Displayed):
             "mode": self.mode,
             "steps": self.steps,
             "grappler_changes": [change.to_json() for change in self.grappler_changes],
+            "own_changes": [change.to_json() for change in self.own_changes],
+            "deterministic": self.deterministic,
         }
 
     def _overview(self) -> Overview:
@@ -137,7 +149,9 @@ class Verification(Displayed):
     def _verdict(self) -> str:
         if self.equal:
             return "equal, bit for bit,"
-        return "equal within Grappler's changes" if self.within_tolerance else "NOT EQUAL"
+        if not self.within_tolerance:
+            return "NOT EQUAL"
+        return "equal within " + ("chance" if self.own_changes else "Grappler's changes")
 
 
 @dataclass(frozen=True)
@@ -186,21 +200,68 @@ def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a 
     _check_same_interface(original, rewritten)
     rewritten = original.replace_graph(rewritten.item.graph_def)
     is_settled = is_final(rewritten.item.graph_def)
-    settings = Settings(mode=mode or ("as-is" if is_settled else "exact"))
+    settings = Settings(
+        mode=mode or ("as-is" if is_settled else "exact"), deterministic=is_deterministic_here()
+    )
     limited = dataclasses.replace(settings, memory_limit_bytes=memory_limit_bytes)
     with step_process(original, settings) as first, step_process(rewritten, limited) as second:
         expected = _results(first, steps)
         differences = _differences(expected, _results(second, steps))
-        changes = [] if is_settled else _grappler_changes(original, settings, expected)
+        compared = _Compared(settings, expected, differences)
+        own = _own_changes(original, compared)
+        if own:
+            compared = _compare_deterministic(original, rewritten, limited, compared)
+        changes = [] if is_settled else _grappler_changes(original, compared)
+        by_chance = [] if compared.settings.deterministic else own
         return Verification(
-            differences=tuple(tolerate(differences, changes)),
+            differences=tuple(tolerate(compared.differences, [*changes, *by_chance])),
             original=first.measure(),
             rewritten=second.measure(),
             timing=_time(first, second, timing_rounds),
             mode=settings.mode,
             steps=steps,
             grappler_changes=tuple(changes),
+            own_changes=tuple(own),
+            deterministic=compared.settings.deterministic,
         )
+
+
+class _Compared(NamedTuple):
+    """What was compared.
+
+    Attributes:
+        settings: How the original ran.
+        expected: What it computed.
+        differences: What the rewritten step computed differently.
+    """
+
+    settings: Settings
+    expected: _Results
+    differences: list[Difference]
+
+
+def _own_changes(original: Program, compared: _Compared) -> list[Difference]:
+    """How the original differs from itself, where that may be why the two differ."""
+    settings, expected, differences = compared
+    if settings.deterministic or not differences:
+        return []
+    with step_process(original, settings) as process:
+        return _differences(expected, _results(process, len(expected.outputs)))
+
+
+def _compare_deterministic(
+    original: Program, rewritten: Program, limited: Settings, compared: _Compared
+) -> _Compared:
+    """Compare again with deterministic kernels; where an op has none, what was found before."""
+    settings = dataclasses.replace(compared.settings, deterministic=True)
+    limited = dataclasses.replace(limited, deterministic=True)
+    steps = len(compared.expected.outputs)
+    with step_process(original, settings) as first, step_process(rewritten, limited) as second:
+        try:
+            expected = _results(first, steps)
+        except ExecutionError:
+            return compared
+        return _Compared(settings, expected, _differences(expected, _results(second, steps)))
 
 
 def _check_same_interface(original: Program, rewritten: Program) -> None:
@@ -213,10 +274,9 @@ def _check_same_interface(original: Program, rewritten: Program) -> None:
             )
 
 
-def _grappler_changes(
-    original: Program, settings: Settings, expected: _Results
-) -> list[Difference]:
+def _grappler_changes(original: Program, compared: _Compared) -> list[Difference]:
     """What the original computes differently when Grappler leaves it alone."""
+    settings, expected, _ = compared
     if not settings.uses_grappler:
         return []
     without = dataclasses.replace(settings, grappler=False)

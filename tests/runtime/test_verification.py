@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from memopt.errors import InvalidGraphError, OptionsError, OutOfMemoryError
+from memopt.errors import ExecutionError, InvalidGraphError, OptionsError, OutOfMemoryError
 from memopt.item import GrapplerItem
+from memopt.report.text import verdict
 from memopt.runtime.program import Program
+from memopt.runtime.settings import is_deterministic_here
 from memopt.runtime.verification import verify_programs
 
 if TYPE_CHECKING:
@@ -185,3 +187,108 @@ def test_steps_with_other_fetches_are_refused(program: Program) -> None:
 def test_steps_must_be_positive(program: Program) -> None:
     with pytest.raises(OptionsError, match="at least 1 step"):
         verify_programs(program, program, steps=0)
+
+
+_ROWS, _TOKENS = 8, 20_000
+
+
+@pytest.fixture(scope="module")
+def embedding() -> Program:
+    """An embedding whose rows many threads update at once: in whatever order they come."""
+    random = np.random.default_rng(0)
+    table = tf.Variable(random.standard_normal((_ROWS, 256)).astype(np.float32))
+
+    @tf.function  # type: ignore[untyped-decorator] # TensorFlow has no types
+    def step(tokens: Any, factors: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(table, tokens) * factors)
+        gradient = tape.gradient(loss, table)
+        table.scatter_sub(tf.IndexedSlices(0.1 * gradient.values, gradient.indices))
+        return loss
+
+    concrete = step.get_concrete_function(
+        tf.TensorSpec([_TOKENS], tf.int32), tf.TensorSpec([_TOKENS, 256])
+    )
+    concrete.keep_alive = table
+    tokens = random.integers(0, _ROWS, _TOKENS).astype(np.int32)
+    factors = random.standard_normal((_TOKENS, 256)).astype(np.float32)
+    return Program.from_concrete_function(concrete, [tokens, factors])
+
+
+def test_a_step_that_differs_from_itself_is_compared_with_deterministic_kernels(
+    embedding: Program,
+) -> None:
+    for _ in range(5):
+        verification = verify_programs(embedding, embedding, timing_rounds=0)
+        assert verification.equal
+        assert verification.deterministic == bool(verification.own_changes)
+        if verification.own_changes:
+            break
+    else:
+        pytest.skip("this machine updates the rows in one order")
+    last = verdict(verification)[-1]
+    assert last.startswith("the original differs from itself from run to run, as in output ")
+    assert last.endswith("; both were compared with deterministic kernels")
+    assert verification.to_json()["deterministic"]
+
+
+def test_a_wrong_rewrite_of_such_a_step_is_found(embedding: Program) -> None:
+    graph_def = _copy(embedding)
+    factor = next(
+        node
+        for node in graph_def.node
+        if node.op == "Const" and node.attr["value"].tensor.float_val == [np.float32(0.1)]
+    )
+    factor.attr["value"].tensor.float_val[0] = 0.11
+    verification = verify_programs(
+        embedding, embedding.replace_graph(graph_def), steps=2, timing_rounds=0
+    )
+    assert not verification.within_tolerance
+
+
+def test_without_deterministic_kernels_what_differs_by_chance_is_accepted(
+    embedding: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from memopt.runtime import verification as module
+
+    run = module._results
+
+    def results(process: Any, steps: int) -> Any:
+        if process._settings.deterministic:
+            raise ExecutionError("there is no deterministic kernel")
+        return run(process, steps)
+
+    monkeypatch.setattr(module, "_results", results)
+    for _ in range(5):
+        verification = verify_programs(embedding, embedding, steps=2, timing_rounds=0)
+        if verification.own_changes:
+            break
+    else:
+        pytest.skip("this machine updates the rows in one order")
+    assert not verification.deterministic
+    assert not verification.equal
+    lines = verdict(verification)
+    assert lines[-1].endswith("; it has an operation without a deterministic kernel")
+    if verification.within_tolerance:
+        assert lines[0] == "equal within what chance alone changes, over 2 steps:"
+
+
+def test_a_process_that_asks_for_deterministic_kernels_compares_with_them(
+    embedding: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memopt.runtime.verification.is_deterministic_here", lambda: True)
+    verification = verify_programs(embedding, embedding, timing_rounds=0)
+    assert verification.deterministic
+    assert verification.equal
+    assert not verification.own_changes
+
+
+def test_whether_a_process_has_asked_is_known() -> None:
+    from tensorflow.python.util import _pywrap_determinism
+
+    assert not is_deterministic_here()
+    tf.config.experimental.enable_op_determinism()
+    try:
+        assert is_deterministic_here()
+    finally:
+        _pywrap_determinism.enable(False)
