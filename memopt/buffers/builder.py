@@ -49,7 +49,6 @@ class Callee:
         constants: By place and port of the first of equal ones: the buffers of constants, which
             all runs share.
         called: By place and name: the functions that nodes call, of which the same holds.
-        is_compiled: Whether XLA makes one kernel of all of it.
     """
 
     graph: Graph
@@ -59,7 +58,6 @@ class Callee:
     given: frozenset[str] = frozenset()
     constants: dict[tuple[int, int], int] = field(default_factory=dict)
     called: dict[tuple[int, str], Callee] = field(default_factory=dict)
-    is_compiled: bool = False
 
 
 class BufferBuilder:
@@ -135,7 +133,8 @@ class BufferBuilder:
         measured = None if measurements is None else measurements.find(call)
         if measured is None:
             self._note_unknown(call)
-        if measured is None and self._add_loop(place, node):
+        # What XLA compiles is one kernel.
+        if not is_compiled(node) and self._add_loop(place, node):
             return
         if node.op.startswith(_REFERENCE_UPDATES):
             for _ in outputs:
@@ -147,12 +146,7 @@ class BufferBuilder:
         """Remember a kernel that may need memory of which nobody knows."""
         node = call.node
         is_followed = bool(self._calls(node)) and not is_compiled(node)
-        if (
-            self._callee.is_compiled
-            or is_followed
-            or is_known(call)
-            or node.op.startswith(_REFERENCE_UPDATES)
-        ):
+        if is_followed or is_known(call) or node.op.startswith(_REFERENCE_UPDATES):
             return
         size_bytes = sum(tensor.least_bytes for tensor in (*call.inputs, *call.outputs))
         self.tensors.pool.unknown[node.op, node.name] = size_bytes
@@ -211,7 +205,7 @@ class BufferBuilder:
         """A function that a node calls: given buffers and variables, it runs once."""
         callee = self._callee.called.get((place, name))
         if callee is None:
-            callee = self._callee.called[place, name] = self._load(place, name)
+            callee = self._callee.called[place, name] = self._load(name)
 
         def run(given: Sequence[int], handles: Sequence[int | None]) -> Turn:
             builder = BufferBuilder(callee, self.tensors.pool, given, handles)
@@ -220,13 +214,12 @@ class BufferBuilder:
 
         return run
 
-    def _load(self, place: int, name: str) -> Callee:
+    def _load(self, name: str) -> Callee:
         library, runtime = self._callee.graph.library, self._callee.runtime
         assert library is not None
         graph, properties = library.graph(name), self._callee.properties.function(name)
         folding = Folding.of(graph, properties if runtime.folds_constants else None)
-        is_one = self._callee.is_compiled or is_compiled(self.tensors.numbering.nodes[place])
-        return Callee(graph, properties, folding, runtime, is_compiled=is_one)
+        return Callee(graph, properties, folding, runtime)
 
     def _add_given(self, place: int) -> None:
         """The outputs of a node are there before the step and stay, if anybody needs them."""

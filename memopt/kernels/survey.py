@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from memopt.buffers.kernel_call import KernelMemory, Placement
 from memopt.buffers.kernel_rules import is_known, memory_by_rule
 from memopt.buffers.kernel_signature import is_compiled, relevant_attributes
 from memopt.graph import op_types
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef, FunctionDefLibrary
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-    from memopt.buffers.kernel_call import KernelCall, Runtime
+    from memopt.buffers.kernel_call import KernelCall, KernelMemory, Runtime
     from memopt.buffers.kernel_signature import Bodies, KernelSignature, Signatures
     from memopt.graph.graph import Graph, Node
     from memopt.item import GrapplerItem
@@ -80,14 +79,12 @@ class Survey:
     not_alone: dict[tuple[str, str], NotAlone] = field(default_factory=dict)
 
     def find(self, call: KernelCall) -> KernelMemory | None:
-        """Take note of a kernel; what a function does that XLA compiles is not looked into."""
+        """Take note of a kernel; nothing is known of it."""
         reason = self.signatures.why_not(call)
         if not reason:
             self._take(call)
         elif not (is_known(call) or _is_followed(call.node)):
             self._leave(call.node, reason)
-        if is_compiled(call.node):
-            return KernelMemory([Placement() for _ in call.outputs])
         return None
 
     def _take(self, call: KernelCall) -> None:
