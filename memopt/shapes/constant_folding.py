@@ -22,6 +22,9 @@ _LARGEST_BYTES = 10 << 20
 
 _CONSTANT = "Const"
 
+_NOT_FOLDED = frozenset({"StatelessRandomGetKeyCounter", "StatelessRandomGetKeyCounterAlg"})
+"""Ops that TensorFlow computes in each step, though they have no state; what a run of each showed."""
+
 _MOST_WAITS = 64
 """A constant that waits for more nodes is taken to be like no other."""
 
@@ -93,7 +96,7 @@ def _find_folded(graph: Graph, properties: Properties, kept: Container[str]) -> 
     is_folded = [False] * len(constant)
     for place in numbering.order:
         node = numbering.nodes[place]
-        if not node.inputs or node.name in kept:
+        if not node.inputs or node.name in kept or node.op in _NOT_FOLDED:
             continue
         if not all(constant[numbering.place(tensor.node)] for tensor in node.inputs):
             continue
