@@ -16,7 +16,7 @@ VERSION_TESTS := $(wildcard tests/plugin) tests/runtime tests/models tests/test_
 	tests/passes/test_recomputation_meaning.py tests/passes/test_rematerialization_meaning.py
 LARGE_MODELS := resnet50 or mobilenetv2 or densenet121 or vgg16
 
-.PHONY: help setup lint types test test-slow test-versions demo benchmark mutations docs clean \
+.PHONY: help setup lint types test test-slow test-versions demo benchmark fuzz mutations docs clean \
 	$(VERSIONS:%=test-tensorflow-%)
 
 help:  ## show this list
@@ -71,6 +71,12 @@ benchmark: $(SETUP)  ## the tables of the README
 	$(BIN)/python benchmarks/planning_speed.py
 	$(BIN)/python benchmarks/planning_graphs.py
 	$(BIN)/python benchmarks/keras_default.py
+
+N ?= 1000
+FILES ?= 100
+
+fuzz: $(SETUP)  ## random programs (N=1000) and damaged files (FILES=100); what fails is kept as a case
+	$(BIN)/python benchmarks/fuzz.py --programs $(N) --files $(FILES)
 
 mutations: $(SETUP)  ## change the core in sixty places, one at a time; count what the tests notice
 	$(BIN)/python benchmarks/mutations.py

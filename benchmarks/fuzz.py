@@ -1,6 +1,7 @@
 """Many random programs and damaged files: `make fuzz N=10000 FILES=1000`.
 
-    python tests/fuzz/run.py [--programs N] [--files N] [--seed N] [--jobs N] [--cases FOLDER]
+    python benchmarks/fuzz.py [--programs N] [--files N] [--seed N] [--jobs N] [--cases FOLDER]
+        [--replay CASE ...]
 
 Every program is made from a seed, rewritten at every level and within three budgets, run for real,
 and compared bit for bit and with what was predicted. What fails is shrunk and kept as a case, which
@@ -19,10 +20,13 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-ROOT = Path(__file__).resolve().parents[2]
-CASES = Path(__file__).parent / "cases"
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).resolve().parents[1]
+CASES = ROOT / "tests" / "fuzzing" / "cases"
 _BATCH = 25
 _TIMEOUT_S = 900
 _ENVIRONMENT = {
@@ -43,12 +47,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--cases", type=Path, default=CASES)
+    parser.add_argument("--replay", nargs="*", default=[], help="run these cases, nothing else")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
         kind, numbers = arguments.worker
-        work(kind, [int(number) for number in numbers.split(",")])
+        work(kind, numbers.split(","))
         return
+    if arguments.replay:
+        sys.exit(1 if run("cases", arguments.replay, arguments.jobs, arguments.cases) else 0)
     failures = 0
     for kind, count in (("programs", arguments.programs), ("files", arguments.files)):
         if count:
@@ -57,8 +64,8 @@ def main() -> None:
     sys.exit(1 if failures else 0)
 
 
-def run(kind: str, seeds: range, jobs: int, cases: Path) -> int:
-    """Run all seeds in processes of their own, print what came of them; how many failed."""
+def run(kind: str, seeds: Sequence[Any], jobs: int, cases: Path) -> int:
+    """Run all seeds, or cases, in processes of their own, and print what came of them."""
     started = time.monotonic()
     batches = [seeds[place : place + _BATCH] for place in range(0, len(seeds), _BATCH)]
     counts: Counter[str] = Counter()
@@ -69,8 +76,8 @@ def run(kind: str, seeds: range, jobs: int, cases: Path) -> int:
                 counts.update(answer["counts"])
                 for finding in answer["findings"]:
                     print(f"{kind} {answer['seed']}: {finding}", flush=True)
-                if answer["case"] is not None:
-                    failures += 1
+                failures += answer["case"] is not None
+                if answer["case"] is not None and kind != "cases":
                     cases.mkdir(parents=True, exist_ok=True)
                     text = json.dumps(answer["case"], indent=1) + "\n"
                     (cases / f"{kind}_{answer['seed']}.json").write_text(text, encoding="utf-8")
@@ -80,7 +87,7 @@ def run(kind: str, seeds: range, jobs: int, cases: Path) -> int:
     return failures
 
 
-def run_batch(kind: str, seeds: range) -> list[dict[str, Any]]:
+def run_batch(kind: str, seeds: Sequence[Any]) -> list[dict[str, Any]]:
     """What came of some seeds; one that ends its process is told, and the others go on."""
     answers: list[dict[str, Any]] = []
     left = list(seeds)
@@ -105,23 +112,28 @@ def run_batch(kind: str, seeds: range) -> list[dict[str, Any]]:
     return answers
 
 
-def work(kind: str, seeds: list[int]) -> None:
-    """Run seeds in this process; a line of JSON for each."""
+def work(kind: str, seeds: list[str]) -> None:
+    """Run seeds, or cases, in this process; a line of JSON for each."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     if kind == "files":
-        from fuzz.files import check_file
+        from fuzzing.files import check_file
 
         for seed in seeds:
-            found = check_file(seed)
+            found = check_file(int(seed))
             case = {"seed": seed, "findings": found.findings} if found.findings else None
             _tell(channel, _answer(seed, Counter(found.counts), found.findings, case))
         return
-    from fuzz.programs import check_seed, shrink, start
+    from fuzzing.programs import check, shrink, start
+    from fuzzing.recipes import Recipe, random_recipe
 
     start()
     for seed in seeds:
-        outcome = check_seed(seed)
+        if kind == "cases":
+            plain = json.loads(Path(seed).read_text(encoding="utf-8"))
+            outcome = check(Recipe.from_json(plain), [plain["way"]])
+        else:
+            outcome = check(random_recipe(int(seed)))
         counts = Counter(
             repeatable=int(outcome.repeatable),
             rewritten=outcome.rewritten,
@@ -137,7 +149,7 @@ def work(kind: str, seeds: list[int]) -> None:
 
 
 def _answer(
-    seed: int, counts: Counter[str], findings: list[str], case: dict[str, Any] | None
+    seed: Any, counts: Counter[str], findings: list[str], case: dict[str, Any] | None
 ) -> dict[str, Any]:
     return {"seed": seed, "counts": dict(counts), "findings": findings, "case": case}
 

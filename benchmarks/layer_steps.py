@@ -38,7 +38,7 @@ def _layer(make: Callable[[Any], keras.Layer], *shapes: tuple[int, ...]) -> Conc
         except TypeError:
             return layer(given)
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator] # TensorFlow has no types
     def step(*inputs: Any) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(inputs)
@@ -51,6 +51,11 @@ def _layer(make: Callable[[Any], keras.Layer], *shapes: tuple[int, ...]) -> Conc
     return step.get_concrete_function(*(_numbers(shape) for shape in shapes))
 
 
+def _named(name: str, *arguments: Any, **options: Any) -> Callable[[Any], Any]:
+    """What makes something of that name, of a module that has it."""
+    return lambda module: getattr(module, name)(*arguments, **options)
+
+
 def _embedding(output: tuple[int, ...] = _TOKENS) -> ConcreteFunction:
     import keras
     import tensorflow as tf
@@ -58,7 +63,7 @@ def _embedding(output: tuple[int, ...] = _TOKENS) -> ConcreteFunction:
     layer = keras.layers.Embedding(50, 16)
     layer.build()
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator] # TensorFlow has no types
     def step(tokens: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(tf.square(layer(tokens)))
@@ -74,7 +79,7 @@ def _loss(make: Callable[[Any], Any], labels: Any = None, width: int = 10) -> Co
     loss = make(keras.losses)
     spec = labels or tf.TensorSpec((16, width), tf.float32)
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator] # TensorFlow has no types
     def step(truth: Any, predicted: Any) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(predicted)
@@ -100,7 +105,7 @@ def _optimizer(make: Callable[[Any], Any], *, is_sparse: bool = False) -> Concre
     bias = keras.Variable(tf.zeros((24,)))
     optimizer.build([weights, bias])
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator] # TensorFlow has no types
     def step(tokens: Any, inputs: Any) -> Any:
         with tf.GradientTape() as tape:
             if is_sparse:
@@ -121,7 +126,7 @@ def _operations(compute: Callable[[Any, Any], Any], *shapes: tuple[int, ...]) ->
     """Plain TensorFlow, with its gradients."""
     import tensorflow as tf
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator] # TensorFlow has no types
     def step(*inputs: Any) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(inputs)
@@ -146,9 +151,7 @@ def _convolutions() -> dict[str, Callable[[], ConcreteFunction]]:
         for way, options in ways.items():
             given = {"filters": 6, "kernel_size": 3, **options}
             name = f"Conv{rank}D"
-            found[name + way] = partial(
-                _layer, lambda k, name=name, given=given: getattr(k, name)(**given), shape
-            )
+            found[name + way] = partial(_layer, _named(name, **given), shape)
         for way, options in (
             ("", {}),
             (" strided", {"strides": 2}),
@@ -156,9 +159,7 @@ def _convolutions() -> dict[str, Callable[[], ConcreteFunction]]:
         ):
             given = {"filters": 6, "kernel_size": 3, **options}
             name = f"Conv{rank}DTranspose"
-            found[name + way] = partial(
-                _layer, lambda k, name=name, given=given: getattr(k, name)(**given), shape
-            )
+            found[name + way] = partial(_layer, _named(name, **given), shape)
     for rank in (1, 2):
         for way, options in (
             ("", {}),
@@ -171,7 +172,7 @@ def _convolutions() -> dict[str, Callable[[], ConcreteFunction]]:
                     given["filters"] = 6
                 found[name + way] = partial(
                     _layer,
-                    lambda k, name=name, given=given: getattr(k, name)(**given),
+                    _named(name, **given),
                     shapes[rank],
                 )
     return found
@@ -182,19 +183,19 @@ def _poolings() -> dict[str, Callable[[], ConcreteFunction]]:
     for rank, shape in {1: _SIGNAL, 2: _IMAGE, 3: _VOLUME}.items():
         for kind in ("MaxPooling", "AveragePooling"):
             name = f"{kind}{rank}D"
-            found[name] = partial(_layer, lambda k, name=name: getattr(k, name)(2), shape)
+            found[name] = partial(_layer, _named(name, 2), shape)
             found[f"{name} overlapping"] = partial(
                 _layer,
-                lambda k, name=name: getattr(k, name)(3, strides=2, padding="same"),
+                _named(name, 3, strides=2, padding="same"),
                 shape,
             )
             name = f"Global{kind}{rank}D"
-            found[name] = partial(_layer, lambda k, name=name: getattr(k, name)(), shape)
+            found[name] = partial(_layer, _named(name), shape)
         for kind in ("UpSampling", "ZeroPadding", "Cropping"):
             name = f"{kind}{rank}D"
             found[name] = partial(
                 _layer,
-                lambda k, name=name: getattr(k, name)(1 if "Z" in name or "C" in name else 2),
+                _named(name, 1 if "Z" in name or "C" in name else 2),
                 shape,
             )
     return found
@@ -203,13 +204,11 @@ def _poolings() -> dict[str, Callable[[], ConcreteFunction]]:
 def _recurrent() -> dict[str, Callable[[], ConcreteFunction]]:
     found: dict[str, Callable[[], ConcreteFunction]] = {}
     for name in ("LSTM", "GRU", "SimpleRNN"):
-        found[name] = partial(_layer, lambda k, name=name: getattr(k, name)(12), _SIGNAL)
+        found[name] = partial(_layer, _named(name, 12), _SIGNAL)
         found[f"{name} sequences"] = partial(
-            _layer, lambda k, name=name: getattr(k, name)(12, return_sequences=True), _SIGNAL
+            _layer, _named(name, 12, return_sequences=True), _SIGNAL
         )
-        found[f"{name} unrolled"] = partial(
-            _layer, lambda k, name=name: getattr(k, name)(12, unroll=True), (4, 6, 8)
-        )
+        found[f"{name} unrolled"] = partial(_layer, _named(name, 12, unroll=True), (4, 6, 8))
     found["Bidirectional"] = partial(_layer, lambda k: k.Bidirectional(k.LSTM(12)), _SIGNAL)
     found["ConvLSTM1D"] = partial(_layer, lambda k: k.ConvLSTM1D(4, 3), (2, 5, 16, 4))
     found["ConvLSTM2D"] = partial(_layer, lambda k: k.ConvLSTM2D(4, 3), (2, 5, 8, 8, 4))
@@ -268,9 +267,7 @@ def _others() -> dict[str, Callable[[], ConcreteFunction]]:
         "log_softmax leaky_relu relu6 celu exponential hard_silu hard_tanh log_sigmoid glu "
         "soft_shrink hard_shrink squareplus tanh_shrink sparse_plus sparsemax"
     ).split():
-        found[f"activation {name}"] = partial(
-            _layer, lambda k, name=name: k.Activation(name), _ROWS
-        )
+        found[f"activation {name}"] = partial(_layer, _named("Activation", name), _ROWS)
     return found
 
 
@@ -282,8 +279,7 @@ def _losses() -> dict[str, Callable[[], ConcreteFunction]]:
         "MeanSquaredLogarithmicError Poisson SquaredHinge Tversky"
     )
     found: dict[str, Callable[[], ConcreteFunction]] = {
-        f"loss {name}": partial(_loss, lambda k, name=name: getattr(k, name)())
-        for name in names.split()
+        f"loss {name}": partial(_loss, _named(name)) for name in names.split()
     }
     found["loss SparseCategoricalCrossentropy"] = _sparse_loss
     return found
@@ -293,7 +289,7 @@ def _optimizers() -> dict[str, Callable[[], ConcreteFunction]]:
     found: dict[str, Callable[[], ConcreteFunction]] = {}
     names = "Adadelta Adafactor Adagrad Adam Adamax AdamW Ftrl Lamb Lion Nadam RMSprop SGD Muon"
     for name in names.split():
-        make = lambda k, name=name: getattr(k, name)()  # noqa: E731 - one for each
+        make = _named(name)
         found[f"optimizer {name}"] = partial(_optimizer, make)
         found[f"optimizer {name} of rows"] = partial(_optimizer, make, is_sparse=True)
     found["optimizer SGD with momentum"] = partial(_optimizer, lambda k: k.SGD(momentum=0.9))

@@ -158,7 +158,7 @@ def step_of(training: KerasTraining) -> ConcreteFunction:
     arguments = _inputs(training)
     model.optimizer.build(model.trainable_variables)
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator] # TensorFlow has no types
     def step(*values: Any) -> Any:
         *features, labels = values
         with tf.GradientTape() as tape:

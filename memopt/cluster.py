@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -362,3 +363,12 @@ def _system_memory_bytes() -> int:
 
 ANY_CPU = Device.parse("CPU:0=CPU")
 """What times are estimated for that decide plans and orders: these are the same everywhere then."""
+
+
+@cache
+def has_accelerator() -> bool:
+    """Whether TensorFlow has other devices here than the host, on which it puts what it can."""
+    import tensorflow as tf
+
+    types = {device.device_type for device in tf.config.list_physical_devices()}
+    return any(not kind.endswith("CPU") for kind in types)

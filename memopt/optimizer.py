@@ -24,6 +24,7 @@ from memopt.passes import (
     FoldShapes,
     Ordering,
     Pass,
+    PinSums,
     Recomputation,
     RelaxAllocator,
     Rematerialization,
@@ -136,6 +137,7 @@ class MemoryOptimizer(DisplayedFields):
                 )
             )
         if level.orders:
+            once.append(PinSums())
             if self.budget is not None:
                 once.append(RunningSums())
             once += [BypassBarriers(), FoldShapes(), SerialLoops()]

@@ -129,6 +129,28 @@ def find_disturbed_sum(numbering: Numbering, node: Node) -> Node | None:
     return None
 
 
+def find_open_readers(numbering: Numbering, node: Node, fetched: Collection[str]) -> list[Node]:
+    """Other readers of a sum's inputs, on whose timing its order of addition depends.
+
+    No path leads from the sum to them or back. None of a node whose order is known.
+    """
+    if not has_order(node) or node.op != "AddN":
+        return []
+    if find_taken_slot(numbering, node, fetched) is not None:
+        return []
+    readers = (
+        reader
+        for tensor in dict.fromkeys(node.inputs)
+        for reader in _find_sharing(tensor).readers
+        if reader is not node
+    )
+    return [
+        reader
+        for reader in dict.fromkeys(readers)
+        if not leads_to(numbering, node, reader) and not leads_to(numbering, reader, node)
+    ]
+
+
 class _Sharing(NamedTuple):
     """A buffer that several tensors may share.
 

@@ -54,6 +54,7 @@ _LARGE_WORK_ELEMENTS = 1 << 16
 _PACKET_ELEMENTS = 8
 _BLOCK_WORK = 2000
 _FLAG_BYTES = 4
+_NORMALIZATION_GRADIENTS = "FusedBatchNormGrad"
 _MOST_TURNS = 3
 _START_CYCLES = _THREAD_CYCLES = 100_000
 
@@ -179,6 +180,9 @@ def scratch_buffers(call: KernelCall) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def _is_known(call: KernelCall) -> bool:
+    if call.node.op.startswith(_NORMALIZATION_GRADIENTS):
+        # Of what is reserved for later nobody infers anything.
+        return call.outputs[1].is_known
     return all(tensor.is_known for tensor in (*call.inputs, *call.outputs))
 
 
@@ -337,6 +341,8 @@ _SCRATCH: Mapping[str, Callable[[KernelCall], int]] = {
     "GatherNd": lambda _: _FLAG_BYTES,
     **dict.fromkeys(("MaxPool", "MaxPool3D"), _pooling),
     "MirrorPadGrad": _whole_input,
+    "FusedBatchNormGrad": _normalization_gradient,
+    "FusedBatchNormGradV2": _normalization_gradient,
     "FusedBatchNormGradV3": _normalization_gradient,
     **dict.fromkeys(("Sum", "Mean", "Prod", "Max", "Min", "All", "Any"), _reduction),
 }

@@ -1,4 +1,4 @@
-"""Lists of tensors: which buffers they hold, and what the kernels of lists make."""
+"""Lists of tensors, and optionals: which buffers they hold, and what their kernels make."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOT_SET = -1
 
 
 def add_list_op(tensors: PlacedTensors, place: int, node: Node) -> bool:
-    """Place the outputs of an op on lists; whether it is one."""
+    """Place the outputs of an op on lists or optionals; whether it is one."""
     if node.op in ("ZerosLike", "AddN") and tensors.known(node.inputs[0]).dtype == DT_VARIANT:
         (_add_zeros if node.op == "ZerosLike" else _add_sum)(tensors, place, node)
         return True
@@ -76,6 +76,18 @@ def _add_got(tensors: PlacedTensors, place: int, node: Node) -> None:
     _give_element(tensors, place, 0, elements[index] if index < len(elements) else _NOT_SET)
 
 
+def _add_optional(tensors: PlacedTensors, place: int, node: Node) -> None:
+    """`OptionalFromValue`, in which branches keep what their gradients need, and `OptionalNone`."""
+    tensors.give_list(place, tuple(tensors.buffer(tensor) for tensor in node.inputs))
+
+
+def _add_values(tensors: PlacedTensors, place: int, node: Node) -> None:
+    """`OptionalGetValue`: the tensors themselves."""
+    elements = tensors.elements(node.inputs[0])
+    for port in range(len(tensors.outputs(place))):
+        _give_element(tensors, place, port, elements[port] if port < len(elements) else _NOT_SET)
+
+
 def _add_zeros(tensors: PlacedTensors, place: int, node: Node) -> None:
     """`ZerosLike` of a list: zeros for every element that is set."""
     sizes = tensors.pool.size_bytes
@@ -114,4 +126,7 @@ _OPS = {
     "TensorListSetItem": _add_set,
     "TensorListPopBack": _add_popped,
     "TensorListGetItem": _add_got,
+    "OptionalFromValue": _add_optional,
+    "OptionalNone": _add_optional,
+    "OptionalGetValue": _add_values,
 }

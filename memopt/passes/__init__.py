@@ -6,6 +6,7 @@ from memopt.passes.base import Pass
 from memopt.passes.bypass_barriers import BypassBarriers
 from memopt.passes.fold_shapes import FoldShapes
 from memopt.passes.ordering import Ordering
+from memopt.passes.pin_sums import PinSums
 from memopt.passes.recomputation import Recomputation
 from memopt.passes.relax_allocator import RelaxAllocator
 from memopt.passes.rematerialization import Rematerialization
@@ -16,6 +17,8 @@ from memopt.passes.swapping import Swapping
 PASSES: tuple[type[Pass], ...] = (
     # First, as in Grappler: it looks at the graph as the user wrote it.
     RelaxAllocator,
+    # Before anything moves: what decides the bits of sums is held to what it is now.
+    PinSums,
     # Before shapes are folded: a sum of many inputs keeps others from reading them or not.
     RunningSums,
     # What needlessly ties operations together or keeps tensors alive goes before there is an order.
@@ -40,6 +43,7 @@ __all__ = [
     "FoldShapes",
     "Ordering",
     "Pass",
+    "PinSums",
     "Recomputation",
     "RelaxAllocator",
     "Rematerialization",

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from memopt.buffers.buffer_graph import simulate
+from memopt.buffers.kernel_signature import is_compiled
 from memopt.errors import OptionsError
 from memopt.graph.rewriter import Touches
 from memopt.passes.base import Pass
@@ -14,9 +15,10 @@ from memopt.sequencing.orders import BEST, SEQUENCERS
 from memopt.sequencing.quickening import Quick
 from memopt.sequencing.step import Step
 from memopt.sequencing.windowed_enforcement import enforce_within
+from memopt.shapes.function_calls import BRANCHES, CALLS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.context import Context
@@ -160,14 +162,35 @@ def hold_to(
         smallest_bytes=smallest_bytes,
         fed=context.fed,
     )
+    waiting = {nodes[after] for chain in chains for _, after in chain.edges}
     for chain in chains:
         if not chain.edges:
             continue
         waits: dict[int, list[Node]] = {}
         for before, after in chain.edges:
-            waits.setdefault(after, []).append(nodes[before])
+            waits.setdefault(after, []).extend(_ends(nodes[before], waiting))
         with rewriter.edit(reason(chain)):
             for after, found in waits.items():
                 node = nodes[after]
                 rewriter.set_control_inputs(node, (*node.control_inputs, *found))
     rewriter.hold_to(nodes[number] for number in order.sequence)
+
+
+def _ends(node: Node, waiting: Collection[Node]) -> list[Node]:
+    """Whom to wait for so that a node has ended.
+
+    A branch or a call becomes the operations of its functions, and who waits for it waits only for
+    those with effects. Who waits for an Identity of each of its results waits for those.
+
+    Args:
+        node: The node.
+        waiting: Nodes that wait for others, so that nobody may wait for them.
+    """
+    if node.op not in BRANCHES | CALLS or is_compiled(node):
+        return [node]
+    found = []
+    for tensor in node.outputs:
+        readers = (reader for reader, _ in tensor.uses if reader.op == "Identity")
+        free = (one for one in readers if not one.control_inputs and one not in waiting)
+        found += [one for one in [next(free, None)] if one is not None]
+    return [node, *found]

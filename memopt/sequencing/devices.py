@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from memopt.cluster import has_accelerator
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -17,6 +19,7 @@ _DEVICE = re.compile(
     r"(?P<where>/job:[^/]+/replica:\d+/task:\d+)?/?(?:device:)?(?P<type>[A-Za-z_]+):(?P<index>\d+)"
 )
 _HOST = "CPU"
+_FIRST_HOST = f"{_HOST}:0"
 _FEWEST = 2
 
 
@@ -31,6 +34,19 @@ def name_devices(spelled: Iterable[str]) -> dict[str, str]:
         device: "" if match is None else _short_name(match, with_task=len(tasks) > 1)
         for device, match in found.items()
     }
+
+
+def queue_names(spelled: Iterable[str]) -> dict[str, str]:
+    """Devices as graphs spell them, each with a name of those whose operations run in one queue.
+
+    What is on no device is on the only one that is named, if that is the host and TensorFlow has no
+    other here; else it is told apart.
+    """
+    short = name_devices(spelled)
+    named = set(short.values()) - {""}
+    if named != {_FIRST_HOST} or "" not in short.values() or has_accelerator():
+        return short
+    return dict.fromkeys(short, _FIRST_HOST)
 
 
 def _short_name(match: re.Match[str], *, with_task: bool) -> str:

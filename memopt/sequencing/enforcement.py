@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph import op_types
+from memopt.sequencing.devices import queue_names
 from memopt.sequencing.frames import CONTROL_FLOW, find_frames
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Chain(NamedTuple):
     """Nodes that are ordered among each other.
 
     Attributes:
-        device: Where they run, as the graph spells it.
+        device: Where they run, such as "GPU:0"; "" if the graph does not say.
         nodes: The nodes, as numbers, in the order of the sequence.
         edges: What it takes to keep them in that order.
     """
@@ -101,9 +102,10 @@ def find_chains(
     frames = find_frames(buffer_graph.nodes, sequence)
     matters = _find_nodes_that_matter(buffer_graph, sequence, smallest_bytes, fed)
     chains: dict[tuple[str, int], Chain] = {}
+    names = queue_names({buffer_graph.nodes[node].device for node in sequence})
     for node in sequence:
         if matters[node]:
-            device = buffer_graph.nodes[node].device
+            device = names[buffer_graph.nodes[node].device]
             chains.setdefault((device, frames[node]), Chain(device, [], [])).nodes.append(node)
     return [chain for chain in chains.values() if len(chain.nodes) > 1]
 

@@ -23,7 +23,7 @@ _LARGEST_BYTES = 10 << 20
 _CONSTANT = "Const"
 
 _NOT_FOLDED = frozenset({"StatelessRandomGetKeyCounter", "StatelessRandomGetKeyCounterAlg"})
-"""Ops that TensorFlow computes in each step, though they have no state; what a run of each showed."""
+"""Ops without a state that TensorFlow computes in each step all the same, as a run showed."""
 
 _MOST_WAITS = 64
 """A constant that waits for more nodes is taken to be like no other."""

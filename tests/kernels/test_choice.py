@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROWS = tf.TensorSpec((8, 16, 32), tf.float32)
 
 
-@tf.function(jit_compile=True, autograph=False)
+@tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator] # TensorFlow has no types
 def _compiled(rows: tf.Tensor) -> tf.Tensor:
     return tf.nn.convolution(tf.exp(rows), tf.ones((3, 2, 32)), padding="SAME")
 

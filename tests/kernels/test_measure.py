@@ -36,7 +36,8 @@ def _convolutions(images: tf.Tensor, filters: tf.Tensor) -> list[tf.Tensor]:
         tape.watch((images, filters))
         found = tf.nn.max_pool2d(tf.nn.relu(tf.nn.conv2d(images, filters, 1, "SAME")), 2, 2, "SAME")
         loss = tf.reduce_sum(tf.pad(found, [[0, 0], [1, 1], [1, 1], [0, 0]]) ** 2)
-    return tape.gradient(loss, [images, filters])
+    found_gradients: list[tf.Tensor] = tape.gradient(loss, [images, filters])
+    return found_gradients
 
 
 def _sharing(images: tf.Tensor, filters: tf.Tensor) -> list[tf.Tensor]:
@@ -68,7 +69,7 @@ def _special(images: tf.Tensor, filters: tf.Tensor) -> list[tf.Tensor]:
     ]
 
 
-@tf.function(jit_compile=True, autograph=False)
+@tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator] # TensorFlow has no types
 def _compiled(images: tf.Tensor) -> tf.Tensor:
     return tf.nn.conv2d(tf.exp(images), tf.ones((3, 3, 4, 6)), 1, "SAME")
 

@@ -67,7 +67,7 @@ def test_seeds_and_names_do_not_matter() -> None:
 
 def test_what_xla_compiles_is_one_kernel_told_by_what_it_computes() -> None:
     def compiled(factor: float, name: str) -> Callable[..., object]:
-        @tf.function(jit_compile=True, autograph=False)
+        @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator] # TensorFlow has no types
         def inner(value: tf.Tensor) -> tf.Tensor:
             return tf.tanh(value, name=name) * factor
 

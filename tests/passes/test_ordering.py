@@ -48,7 +48,7 @@ def test_there_is_one_edit_for_each_chain_and_it_says_why() -> None:
     (case,) = (case for case in CASES if case.name.startswith("each device"))
     edits = run_case(case, Ordering.parse(case.spec)).edits
     assert [edit.changed for edit in edits] == [("c",), ("d",)]
-    assert edits[0].reason.startswith("2 operations on /device:CPU:0 run in the order 'program'")
+    assert edits[0].reason.startswith("2 operations on CPU:0 run in the order 'program'")
     assert "MiB" in edits[0].reason
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 OPTIONS = {
     "relax-allocator": ("relax-allocator",),
+    "pin-sums": ("pin-sums",),
     "running-sums": ("running-sums",),
     "bypass-barriers": ("bypass-barriers", "bypass-barriers{groups=true}"),
     "fold-shapes": ("fold-shapes", "fold-shapes{values=false}"),
@@ -198,7 +199,7 @@ def test_work_is_found_in_a_model(spec: str, tiny_item: Callable[[str], Grappler
     item = on_device(tiny_item(WITH_LARGE_TENSORS), GPU.name)
     if spec == "serial-loops":
         item = tiny_item("lstm")
-    if spec == "running-sums":
+    if spec in ("running-sums", "pin-sums"):
         item = tiny_item("bert")
     if spec.startswith("addn-scheduling"):
         item = GrapplerItem(addn_stages(3, device=GPU.name), fetch=("train",))

@@ -38,11 +38,11 @@ def main(options: str) -> dict[str, Any]:
         ]
         images = tf.constant(random.standard_normal((4, 8, 8, 64), dtype=np.float32))
 
-        @tf.function(jit_compile=True)
+        @tf.function(jit_compile=True)  # type: ignore[untyped-decorator] # TensorFlow has no types
         def convolve(value: Any, weights: Any) -> Any:
             return tf.nn.convolution(value, weights, padding="SAME")
 
-        @tf.function
+        @tf.function  # type: ignore[untyped-decorator] # TensorFlow has no types
         def step() -> Any:
             with tf.GradientTape() as tape:
                 value = images

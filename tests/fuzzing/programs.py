@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
-from fuzz.recipes import random_recipe, smaller
-from fuzz.steps import build
+from fuzzing.recipes import smaller
+from fuzzing.steps import build
 
 import memopt
 from memopt.errors import BudgetError
@@ -20,8 +20,8 @@ from memopt.runtime.trace import TraceRecorder, step_marker
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fuzz.recipes import Recipe
-    from fuzz.steps import Built
+    from fuzzing.recipes import Recipe
+    from fuzzing.steps import Built
 
     from memopt.result import OptimizationResult
     from memopt.runtime.trace import Trace
@@ -167,7 +167,8 @@ def _bits(built: Built, function: Any) -> list[bytes]:
         return results + [variable.numpy().tobytes() for variable in built.variables]
     finally:
         for variable, value in zip(built.variables, start, strict=True):
-            variable.assign(value)
+            # In memory of its own: the array's could not be updated where it lies.
+            variable.assign(tf.raw_ops.DeepCopy(x=value))
 
 
 def _hold_against(built: Built, variants: Sequence[_Variant], outcome: Outcome) -> None:
@@ -238,8 +239,3 @@ def _fails_alike(recipe: Recipe, failure: Finding) -> bool:
     except Exception:  # noqa: BLE001 - what cannot be built shows nothing
         return False
     return any((each.way, each.kind) == (failure.way, failure.kind) for each in findings)
-
-
-def check_seed(seed: int) -> Outcome:
-    """What comes of the recipe of a seed."""
-    return check(random_recipe(seed))

@@ -270,17 +270,17 @@ def _cases(x: Tensor, n: int) -> Tensor:
     )
 
 
-@tf.function
+@tf.function  # type: ignore[untyped-decorator] # TensorFlow has no types
 def _inner(x: Tensor) -> Tensor:
     return tf.nn.gelu(tf.tanh(x)) + x
 
 
-@tf.function(experimental_attributes={"_noinline": True})
+@tf.function(experimental_attributes={"_noinline": True})  # type: ignore[untyped-decorator] # TensorFlow has no types
 def _kept(x: Tensor) -> Tensor:
     return tf.sigmoid(x) * tf.tanh(x)
 
 
-@tf.recompute_grad
+@tf.recompute_grad  # type: ignore[untyped-decorator] # TensorFlow has no types
 def _recomputed(x: Tensor) -> Tensor:
     return tf.tanh(tf.exp(-tf.square(x)) * x)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fuzz.operations import BINARY, CONTROL, MANY, SPECIAL, UNARY, Shape
+from fuzzing.operations import BINARY, CONTROL, MANY, SPECIAL, UNARY, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ class Operation:
     """One operation of a recipe.
 
     Attributes:
-        kind: Its name in `fuzz.operations`.
+        kind: Its name in `fuzzing.operations`.
         inputs: Numbers of the values that it reads: first the inputs, then one for each operation.
         number: A number by which the kind may vary.
         device: The number of the host device that it runs on.

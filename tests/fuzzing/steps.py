@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from fuzz.operations import BINARY, CONTROL, MANY, SPECIAL, UNARY, Making
-from fuzz.recipes import result_shape
+from fuzzing.operations import BINARY, CONTROL, MANY, SPECIAL, UNARY, Making
+from fuzzing.recipes import result_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fuzz.recipes import Operation, Recipe
+    from fuzzing.recipes import Operation, Recipe
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
 _RATE = 0.01
@@ -55,7 +55,8 @@ def build(recipe: Recipe) -> Built:
         for place, gradient in enumerate(gradients):
             if gradient is not None:
                 update(place, tf.convert_to_tensor(gradient))
-        return loss, values[recipe.losses[-1]], [g for g in of_inputs if g is not None]
+        known = [tf.convert_to_tensor(g) for g in of_inputs if g is not None]
+        return loss, values[recipe.losses[-1]], known
 
     specs = [tf.TensorSpec(shape) for shape in recipe.shapes]
     function = _wrapped(step, recipe.wrapping).get_concrete_function(*specs)
@@ -63,6 +64,8 @@ def build(recipe: Recipe) -> Built:
     inputs = [
         tf.constant(random.standard_normal(shape).astype(np.float32)) for shape in recipe.shapes
     ]
+    for variable in making.variables:
+        variable.assign(tf.raw_ops.DeepCopy(x=variable.numpy()))
     return Built(function, making.variables, inputs)
 
 
