@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from memopt.graph.functiondef import RESULT
 from memopt.graph.paths import find_earlier, leads_to
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ def find_open_readers(numbering: Numbering, node: Node, fetched: Collection[str]
         reader
         for tensor in dict.fromkeys(node.inputs)
         for reader in _find_sharing(tensor).readers
-        if reader is not node
+        # What a function returns no node of its own waits for.
+        if reader is not node and reader.op != RESULT
     )
     return [
         reader

@@ -35,6 +35,9 @@ class Functions(Protocol):
     def callee(self, place: int, name: str) -> Run:
         """The function of that name as the node at a place calls it."""
 
+    def stays_a_call(self, name: str) -> bool:
+        """Whether TensorFlow does not put a function's operations in the place of its calls."""
+
 
 class Given(NamedTuple):
     """What a function is given, by number of the argument.
@@ -86,6 +89,9 @@ def add_loop(
         turn = library.callee(place, functions[0])(*given)
         loop.run(turn)
         loop.results = turn.results
+        if library.stays_a_call(functions[0]):
+            # It holds what it is given until it ends.
+            loop.add(read=tensors.pool.with_contents(given.buffers))
     _keep_values(tensors, loop, given, values)
     # The node itself holds the results while its last operation ends.
     loop.add(read=tensors.pool.with_contents(loop.kept))

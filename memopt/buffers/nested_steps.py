@@ -110,7 +110,15 @@ def _settle(loop: Loop, pool: Pool, read_elsewhere: Callable[[int], bool]) -> tu
     kept = [buffer for buffer in pool.with_contents(loop.kept) if buffer in inside]
     for buffer in inside.difference(kept):
         pool.size_bytes[buffer] = 0
-    return kept, rise - sum(pool.size_bytes[buffer] for buffer in kept)
+
+    def is_there(buffer: int) -> bool:
+        """Whether its memory is that of a variable's value before the loop."""
+        sources = (source for source in pool.reusable[buffer] if source not in inside)
+        return any(not (pool.lasting[s] or read_elsewhere(s)) for s in sources)
+
+    updated = set(loop.values)
+    new = (buffer for buffer in kept if buffer not in updated or not is_there(buffer))
+    return kept, rise - sum(pool.size_bytes[buffer] for buffer in new)
 
 
 def rise_bytes(inside: Turn | Loop, pool: Pool, is_held: Callable[[int], bool]) -> int:

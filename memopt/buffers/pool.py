@@ -21,6 +21,7 @@ class Pool:
         numbers: The integers in those buffers that hold one that is known.
         values: By a variable's handle: the buffer of its value by now.
         first_values: Likewise of the value that it has before the step.
+        scattered: The handles of variables of which parts are updated: reads of them are copies.
         unknown: By op and name of a node whose kernel no rule knows: the bytes that it reads and
             makes.
     """
@@ -32,6 +33,7 @@ class Pool:
     numbers: dict[int, int] = field(default_factory=dict)
     values: dict[int, int] = field(default_factory=dict)
     first_values: dict[int, int] = field(default_factory=dict)
+    scattered: set[int] = field(default_factory=set)
     unknown: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @property

@@ -8,10 +8,13 @@ from memopt.graph.functiondef import ARGUMENT
 from memopt.graph.op_types import DT_RESOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from memopt.buffers.placed_tensors import PlacedTensors
     from memopt.graph.graph import Node, Tensor
+
+_SCATTERS = ("ResourceScatter", "ResourceSparseApply", "ResourceStridedSliceAssign")
+"""What ops begin with that update parts of variables; from then on each read copies all of them."""
 
 _UPDATES = ("AssignAddVariableOp", "AssignSubVariableOp", "ResourceApply")
 """What ops begin with that change the values of variables where they lie."""
@@ -30,6 +33,7 @@ class Variables:
         self._given = given
         self._handles: dict[Tensor, int] = {}
         self._shared_names: dict[bytes, int] = {}
+        self._scattered = _scattered(tensors.numbering.nodes)
 
     def handle(self, tensor: Tensor) -> int | None:
         """The variable that a resource stands for: the place of the first node that did."""
@@ -42,11 +46,15 @@ class Variables:
                 continue
             handle = self._source(node, port)
             self._handles[node.output(port)] = place if handle is None else handle
+            if node.output(port) in self._scattered:
+                self._tensors.pool.scattered.add(self._handles[node.output(port)])
         if node.op == "VarHandleOp":
             name = node.attributes.get("shared_name")
             shared = name.s if name is not None else b""
             unique = shared or b"\0" + node.name.encode()
             self._handles[node.output()] = self._shared_names.setdefault(unique, place)
+            if node.output() in self._scattered:
+                self._tensors.pool.scattered.add(self._handles[node.output()])
 
     def _source(self, node: Node, port: int) -> int | None:
         if node.op == ARGUMENT and self._given:
@@ -63,6 +71,8 @@ class Variables:
         if node.op == "ReadVariableOp":
             value = self._value(handles[0], self._tensors.outputs(place)[0].least_bytes)
             tensors.hold(place, [value])
+            if handles[0] in tensors.pool.scattered:
+                value = tensors.make(place, tensors.pool.size_bytes[value])
             tensors.give(place, value)
             return True
         if node.op == "AssignVariableOp":
@@ -93,3 +103,16 @@ class Variables:
         if handle not in pool.values:
             pool.values[handle] = pool.first_values[handle] = pool.add(size_bytes)
         return pool.values[handle]
+
+
+def _scattered(nodes: Iterable[Node]) -> set[Tensor]:
+    """The resources of which parts are updated, also as they come from others."""
+    found: set[Tensor] = set()
+    for node in nodes:
+        if node.op.startswith(_SCATTERS):
+            tensor = node.inputs[0]
+            while tensor not in found:
+                found.add(tensor)
+                if tensor.node.op == "Identity":
+                    tensor = tensor.node.inputs[0]
+    return found

@@ -112,7 +112,7 @@ UNARY: dict[str, Callable[[Tensor, int], Tensor]] = {
     "product": lambda x, _: x * tf.reduce_prod(tf.tanh(x) + 1.1, 1, keepdims=True) * 0.01,
     "unstacked": lambda x, _: tf.stack(tf.unstack(x, axis=0)[::-1]),
     "split": lambda x, _: tf.concat(tf.split(x, 2, axis=1)[::-1], 1),
-    "gathered": lambda x, n: tf.gather(x, [(n + k) % x.shape[0] for k in range(x.shape[0])]),
+    "gathered": lambda x, n: tf.gather(x * 1.0, [(n + k) % x.shape[0] for k in range(x.shape[0])]),
     "segments": lambda x, n: (
         x + tf.gather(tf.math.unsorted_segment_sum(x, tf.range(x.shape[0]) % (1 + n % 4), 4), [0])
     ),

@@ -108,7 +108,8 @@ def random_recipe(seed: int) -> Recipe:
         tuple(operations),
         tuple(sorted(losses)),
         str(random.choice(OPTIMIZERS)),
-        str(random.choice(WRAPPINGS)),
+        # Functions that are given variables of several devices TensorFlow cannot place.
+        "plain" if spreads else str(random.choice(WRAPPINGS)),
     )
 
 
