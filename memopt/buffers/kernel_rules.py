@@ -377,6 +377,8 @@ _KNOWN = frozenset(
         *PLAIN,
         *_SCRATCH,
         *_SCRATCH_BEFORE,
-        "NoOp",
+        # What Grappler makes of others, and what lists and variables are asked for.
+        *("NoOp", "_FusedConv2D", "_FusedMatMul", "VariableShape"),
+        *("TensorListLength", "TensorListElementShape", "TensorListStack"),
     }
 )

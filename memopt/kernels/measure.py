@@ -24,6 +24,7 @@ _BATCH = 32
 """Kernels that are run under one record: if one of them brings the process down, the others are
 run again."""
 
+_MOST_FAILURES = 4
 _TIMEOUT_NS = 300 * 10**9
 
 
@@ -61,7 +62,12 @@ def measure(
 def _answers(
     directory: Path, settings: Settings, count: int
 ) -> Iterator[tuple[Sequence[int], list[MeasuredKernel]]]:
-    """What batches of cases do; a batch that fails is run one by one, each in its own process."""
+    """What batches of cases do; a batch that fails is run one by one, each in its own process.
+
+    Raises:
+        ExecutionError: Several processes have failed, and none before: TensorFlow does not start.
+    """
+    answered = failures = 0
     pending = [range(start, min(start + _BATCH, count)) for start in range(0, count, _BATCH)]
     while pending:
         failed: Sequence[int] = ()
@@ -71,11 +77,15 @@ def _answers(
                 while pending:
                     failed = pending[0]
                     answer = process.ask("measure", numbers=list(pending[0]))
+                    answered += 1
                     yield pending.pop(0), [MeasuredKernel.from_json(each) for each in answer]
         except ExecutionError as caught:
             error = caught
         if error is None:
             return
+        failures += 1
+        if not answered and failures > _MOST_FAILURES:
+            raise error
         pending.pop(0)
         if len(failed) > 1:
             pending = [*(range(number, number + 1) for number in failed), *pending]

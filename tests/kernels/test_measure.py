@@ -159,3 +159,22 @@ def test_a_kernel_that_brings_its_process_down_takes_no_other_with_it(
     assert measured[2].failure == "its process failed: it ended with signal SIGSEGV"
     assert process.asked[:5] == [[0, 1, 2, 3], [0], [1], [2], [3]]
     assert done[-1] == len(kernels)
+
+
+def test_where_no_process_starts_that_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = tf.function(_convolutions, autograph=False).get_concrete_function(
+        IMAGES, tf.TensorSpec((3, 3, 8, 6), tf.float32)
+    )
+
+    class Broken(_Fragile):
+        def ask(self, command: str, *, numbers: Sequence[int]) -> list[dict[str, Any]]:
+            raise ExecutionError(f"nobody answers to {command} {len(numbers)}")
+
+    @contextmanager
+    def ending(_: object) -> Iterator[_Fragile]:
+        yield Broken(deadly=-1)
+
+    monkeypatch.setattr(measuring, "ending", ending)
+    monkeypatch.setattr(measuring, "WorkerProcess", lambda *_: None)
+    with pytest.raises(ExecutionError, match="nobody answers to measure"):
+        measure(surveyed_function(function).kernels, Environment.of(RUNTIME))
