@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support.total_order import chained
 
+import memopt
 from memopt.buffers.assignment import buffer_graph_of
 from memopt.buffers.buffer_graph import check_sequence, simulate
 from memopt.graph.graphdef import from_graph_def
@@ -90,3 +91,56 @@ def test_the_peak_is_no_higher_where_a_smaller_branch_is_taken() -> None:
     simulated_bytes, real_bytes = peaks(branch(-1.0))
     assert real_bytes <= simulated_bytes
     assert simulated_bytes < 2.5 * real_bytes
+
+
+def kept_for_gradients() -> Callable[[Any], Any]:
+    """A branch that keeps something for its gradient, in an optional."""
+    import tensorflow as tf
+
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.cond(
+                tf.reduce_sum(x) > 0.0, lambda: tf.cumsum(tf.sin(x)) * x, lambda: tf.cumsum(x)
+            )
+            loss = tf.reduce_sum(tf.concat([y, y, x], 0)[:COUNT] ** 2)
+        return tape.gradient(loss, x)
+
+    return step
+
+
+def updated_in_a_call() -> tuple[Callable[[Any], Any], Any]:
+    """A function that is not inlined, and one that is, which updates a variable."""
+    import tensorflow as tf
+
+    total = tf.Variable(tf.zeros(COUNT))
+    kept = tf.function(
+        lambda v: tf.cumsum(tf.sin(v)),
+        autograph=False,
+        experimental_attributes={"_noinline": True},
+    )
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator] # TensorFlow has no types
+    def update(value: Any) -> Any:
+        total.assign_add(tf.cumsum(value))
+        return tf.reduce_sum(total)
+
+    return lambda x: update(kept(tf.sin(x))), total
+
+
+@pytest.mark.parametrize("name", ["a branch", "calls"])
+def test_an_order_has_the_peak_that_is_predicted(name: str) -> None:
+    import tensorflow as tf
+
+    made, variable = (kept_for_gradients(), None) if name == "a branch" else updated_in_a_call()
+    signature = tf.TensorSpec((COUNT,), tf.float32)
+    concrete = tf.function(made, autograph=False).get_concrete_function(signature)
+    concrete.keep_alive = variable
+    x = np.linspace(0.1, 1.0, COUNT, dtype=np.float32)
+    program = Program.from_concrete_function(concrete, [x])
+    result = memopt.optimize(concrete, level="ordered")
+    with step_process(program.replace_graph(result.graph_def)) as process:
+        process.run(2)
+        real_bytes = process.measure().step_peak_bytes
+    assert result.report.runtime is not None
+    assert result.report.runtime.after.step_peak_bytes == pytest.approx(real_bytes, rel=0.001)

@@ -8,7 +8,7 @@ from support.bad_inputs import graph_def_of
 from memopt.buffers.buffer_graph import simulate
 from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
-from memopt.sequencing.devices import Devices, name_devices
+from memopt.sequencing.devices import Devices, name_devices, queue_names
 from memopt.sequencing.free_running import free_running_sequence, free_running_side_by_side
 from memopt.sequencing.step import Step
 from memopt.shapes.properties import Properties
@@ -109,3 +109,28 @@ def test_executors_run_side_by_side() -> None:
     assert order[0] == "x"
     assert order[-1] == "end"
     assert max(order.index("a0"), order.index("b0")) < min(order.index("a1"), order.index("b1"))
+
+
+@pytest.mark.parametrize(
+    ("spelled", "accelerator", "expected"),
+    [
+        (["", "/device:CPU:0"], False, ["CPU:0", "CPU:0"]),
+        (["", "/device:CPU:0"], True, ["", "CPU:0"]),
+        (["", "/device:CPU:0", "/device:CPU:1"], False, ["", "CPU:0", "CPU:1"]),
+        (["", "/device:GPU:0"], False, ["", "GPU:0"]),
+        ([""], False, [""]),
+    ],
+)
+def test_what_is_on_no_device_is_on_the_only_one(
+    spelled: list[str], accelerator: bool, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memopt.sequencing.devices.has_accelerator", lambda: accelerator)
+    assert list(queue_names(spelled).values()) == expected
+
+
+def test_this_machine_is_asked_for_what_it_has() -> None:
+    import tensorflow as tf
+
+    from memopt.cluster import has_accelerator
+
+    assert has_accelerator() == bool(tf.config.list_physical_devices("GPU"))
