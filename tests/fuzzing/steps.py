@@ -101,7 +101,10 @@ def _updates(
 ) -> Callable[[int, Any], None]:
     """What updates a trained variable by its gradient."""
     count = {"descent": 0, "momentum": 1, "adam": 2}[optimizer]
-    moments = [[making.state(*variable.shape) for _ in range(count)] for variable in trained]
+    moments = []
+    for variable in trained:
+        with tf.device(variable.device):
+            moments.append([making.state(*variable.shape) for _ in range(count)])
 
     def update(place: int, gradient: Any) -> None:
         variable, own = trained[place], moments[place]
