@@ -71,6 +71,9 @@ benchmark: $(SETUP)  ## the tables of the README
 	$(BIN)/python benchmarks/planning_speed.py
 	$(BIN)/python benchmarks/planning_graphs.py
 	$(BIN)/python benchmarks/keras_default.py
+	$(BIN)/python benchmarks/kernel_memory.py
+	$(BIN)/python benchmarks/layer_kernels.py
+	$(BIN)/python benchmarks/truth.py
 
 N ?= 1000
 FILES ?= 100
