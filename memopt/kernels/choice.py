@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,8 +13,9 @@ from memopt.costs.choice import GRAPPLER, NATIVE, choose_costs
 from memopt.errors import FileError, OptionsError
 from memopt.graph.graphdef import from_graph_def
 from memopt.kernels.measured import MeasuredCosts, MeasuredKernels
-from memopt.kernels.survey import Survey, bodies_in, survey
+from memopt.kernels.survey import Survey, bodies_in
 from memopt.kernels.table import Environment, KernelTable, default_table, load_or_empty
+from memopt.sequencing.step import Step
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
@@ -165,7 +167,16 @@ def surveyed(item: GrapplerItem, runtime: Runtime, properties: Properties) -> Su
     """
     bodies = bodies_of(item.graph_def)
     notes = Survey(Signatures(bodies, item.variables), bodies)
-    survey(from_graph_def(item.graph_def), item, properties, runtime, notes)
+    graph = from_graph_def(item.graph_def)
+    if len(graph):
+        # Whoever places a step's tensors in buffers asks for every kernel that it runs.
+        Step.of(
+            graph,
+            properties,
+            fed=[name.partition(":")[0] for name in item.feed],
+            fetched=[name.partition(":")[0] for name in item.fetch],
+            runtime=replace(runtime, measurements=notes),
+        )
     return notes
 
 

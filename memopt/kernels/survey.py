@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from memopt.buffers.kernel_rules import is_known, memory_by_rule
 from memopt.buffers.kernel_signature import is_compiled, relevant_attributes
 from memopt.graph import op_types
 from memopt.kernels.experiment import KernelCase
-from memopt.sequencing.step import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,11 +16,9 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef, FunctionDefLibrary
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-    from memopt.buffers.kernel_call import KernelCall, KernelMemory, Runtime
+    from memopt.buffers.kernel_call import KernelCall, KernelMemory
     from memopt.buffers.kernel_signature import Bodies, KernelSignature, Signatures
-    from memopt.graph.graph import Graph, Node
-    from memopt.item import GrapplerItem
-    from memopt.shapes.properties import Properties
+    from memopt.graph.graph import Node
 
 
 @dataclass
@@ -114,36 +111,6 @@ class Survey:
             (node.op, reason), NotAlone(node.op, reason, 0, node.name)
         )
         found.nodes += 1
-
-
-def survey(
-    graph: Graph,
-    item: GrapplerItem,
-    properties: Properties,
-    runtime: Runtime,
-    notes: Survey,
-) -> Survey:
-    """Visit all kernels that a step runs, also those of functions that it calls.
-
-    Args:
-        graph: The item's graph.
-        item: The graph and its use.
-        properties: The sizes of its tensors.
-        runtime: What it runs on.
-        notes: Where they are noted.
-
-    Raises:
-        InvalidGraphError: TensorFlow refuses the graph.
-    """
-    if len(graph):
-        Step.of(
-            graph,
-            properties,
-            fed=[name.partition(":")[0] for name in item.feed],
-            fetched=[name.partition(":")[0] for name in item.fetch],
-            runtime=replace(runtime, measurements=notes),
-        )
-    return notes
 
 
 def _is_followed(node: Node) -> bool:
