@@ -30,7 +30,8 @@ class PinSums(Pass):
     1. Considered is an AddN of more than 2 inputs, no integers, whose order of addition is open.
     2. For each other reader of its inputs' buffers, if no path tells which of them runs first: a
        control edge holds both to the order in which TensorFlow's executor runs the graph as it is,
-       with one thread for operations. That is what the step computes in exact mode.
+       with one thread for operations. That is what the step computes in exact mode, as far as the
+       executor is modelled: in what order it gets to loops and calls is not told exactly.
 
     Refused, with a reason in the report: a sum in a graph with control flow of TensorFlow 1, where
     an edge from what does not run would keep the sum from running.
