@@ -16,6 +16,7 @@ def train(options: str, folder: Path) -> dict[str, Any]:
     return run_child("compiled", options, **environment)
 
 
+@pytest.mark.slow
 def test_measured_kernels_predict_what_xla_needs(tmp_path: Path) -> None:
     off = train("", tmp_path)
     ruled = train('{"only_lower": false}', tmp_path)
