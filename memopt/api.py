@@ -17,7 +17,7 @@ from memopt.errors import InvalidGraphError, OptionsError, PluginError
 from memopt.flags import Flags
 from memopt.graph.final import is_final
 from memopt.io import as_item, write_bytes
-from memopt.kernels.choice import RULES, check_kernels, choose_kernels, choose_times
+from memopt.kernels.choice import RULES, choose_kernels, choose_times
 from memopt.optimizer import MemoryOptimizer
 from memopt.options import DEFAULT_TARGET_SCOPE, Level, PlanBudget, as_texts, check_whole
 from memopt.passes import Rematerialization
@@ -149,7 +149,6 @@ def _predicting(
         from memopt.plugin.work import runtime_here
 
         runtime = runtime_here()
-    check_kernels(kernels)
     measured = choose_kernels(kernels, item, runtime or Runtime())
     if measured is not None:
         runtime = replace(runtime or Runtime(), measurements=measured)

@@ -147,8 +147,9 @@ class BufferBuilder:
     def _note_unknown(self, call: KernelCall) -> None:
         """Remember a kernel that may need memory of which nobody knows."""
         node = call.node
-        is_followed = bool(self._calls(node)) and not is_compiled(node)
-        if is_followed or is_known(call) or node.op.startswith(_REFERENCE_UPDATES):
+        if is_known(call) or node.op.startswith(_REFERENCE_UPDATES):
+            return
+        if self._calls(node) and not is_compiled(node):
             return
         size_bytes = sum(tensor.least_bytes for tensor in (*call.inputs, *call.outputs))
         self.tensors.pool.unknown[node.op, node.name] = size_bytes

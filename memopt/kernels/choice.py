@@ -81,10 +81,12 @@ def choose_kernels(
         properties: The sizes of its tensors; inferred if not given.
 
     Raises:
-        FileError: There is no such file, or it holds no measurements.
+        OptionsError: It is none of these.
+        FileError: The file holds no measurements.
         InvalidGraphError: TensorFlow refuses the graph.
         ExecutionError: No process in which kernels could be run starts.
     """
+    check_kernels(choice)
     if choice == RULES:
         return None
     environment = Environment.of(runtime)

@@ -77,16 +77,14 @@ class Survey:
 
     def find(self, call: KernelCall) -> KernelMemory | None:
         """Take note of a kernel; nothing is known of it."""
-        reason = self.signatures.why_not(call)
-        if not reason:
-            self._take(call)
+        signature = self.signatures.of(call)
+        if signature is not None:
+            self._take(call, signature)
         elif not (is_known(call) or _is_followed(call.node)):
-            self._leave(call.node, reason)
+            self._leave(call.node, self.signatures.why_not(call))
         return None
 
-    def _take(self, call: KernelCall) -> None:
-        signature = self.signatures.of(call)
-        assert signature is not None
+    def _take(self, call: KernelCall, signature: KernelSignature) -> None:
         known = self.kernels.get(signature.key)
         if known is not None:
             known.nodes += 1
