@@ -17,9 +17,10 @@ from memopt.errors import InvalidGraphError, OptionsError, PluginError
 from memopt.flags import Flags
 from memopt.graph.final import is_final
 from memopt.io import as_item, write_bytes
+from memopt.item import is_compiled
 from memopt.kernels.choice import RULES, choose_kernels, choose_times
 from memopt.optimizer import MemoryOptimizer
-from memopt.options import DEFAULT_TARGET_SCOPE, Level, PlanBudget, as_texts, check_whole
+from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level, PlanBudget, as_texts, check_whole
 from memopt.passes import Rematerialization
 from memopt.report.dot import dot_text
 from memopt.report.memory_log import memory_log_lines
@@ -35,12 +36,17 @@ if TYPE_CHECKING:
     from memopt.costs.cost_model import CostModel
     from memopt.io import GraphSource
     from memopt.item import GrapplerItem
-    from memopt.options import Budget
     from memopt.planning.cost_graph import CostGraph
     from memopt.planning.plan import Plan
     from memopt.result import OptimizationResult
 
     CostGraphSource = CostGraph | Mapping[str, Any] | str | os.PathLike[str]
+
+
+_COMPILED = (
+    "XLA compiles the function, and drops what graphs are ordered by; memopt.rewrite(function, "
+    "budget=...) makes a function that needs less when it is compiled"
+)
 
 
 def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, by keyword
@@ -103,7 +109,7 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
     Raises:
         FileError: The path holds no graph.
         InvalidGraphError: The graph breaks a rule, or a named node is missing.
-        OptionsError: An option is not valid.
+        OptionsError: An option is not valid, or XLA compiles the function: see `rewrite`.
         BudgetError: The step cannot be made to keep to the budget.
     """
     given = Flags(
@@ -132,6 +138,8 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
     if optimizer.pipeline().repeated:
         cluster = VirtualCluster.of(devices)
     item = as_item(graph, fetch, feed)
+    if item.compiled:
+        raise OptionsError(_COMPILED)
     if after_grappler:
         item = _settled_item(item)
     optimizer = _predicting(optimizer, item, flags.kernels or RULES)
@@ -200,11 +208,16 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
     fetch: Sequence[str] | None = None,
     feed: Sequence[str] | None = None,
     keep: Sequence[str] = (),
+    same_bits: bool = True,
 ) -> ConcreteFunction:
     """A function that computes the same and needs less memory.
 
     It is called like the original, has the same structure of inputs and outputs, and reads and
     updates the same variables.
+
+    A function that XLA compiles (`jit_compile=True`) is compiled in several forms, in a process of
+    its own, until one keeps the budget; without a budget it gets what costs no time. Of the options
+    `algorithm`, `scheduler` and `same_bits` count for it.
 
     Args:
         function: The function, from `tf.function(...).get_concrete_function(...)`.
@@ -239,6 +252,8 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
         fetch: Tensors and operations that the caller asks for; found out if not given.
         feed: Tensors that the caller gives; found out if not given.
         keep: Further nodes that must stay as they are called.
+        same_bits: Of a function that XLA compiles: whether it is refused if it computes other last
+            bits, since XLA fuses other operations. All other functions keep their bits anyway.
 
     Raises:
         InvalidGraphError: The graph cannot be rewritten, or `graph_def` is not of this function.
@@ -269,6 +284,10 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
         feed=feed,
         keep=keep,
     )
+    if is_compiled(function):
+        if graph_def is not None:
+            raise OptionsError(_COMPILED)
+        return _rewrite_compiled(function, optimized.keywords, same_bits=same_bits)
     if graph_def is None:
         needs_names = bool(fetch or feed or keep or as_grappler)
         if after_grappler or (after_grappler is None and not needs_names):
@@ -277,6 +296,36 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
     elif after_grappler is not None or _differ_from_defaults(optimized.keywords):
         raise OptionsError("options have no effect on a graph that is given")
     return build_function(graph_def, function)
+
+
+def _rewrite_compiled(
+    function: ConcreteFunction, options: Mapping[str, Any], *, same_bits: bool
+) -> ConcreteFunction:
+    """A form of a function that needs less when XLA has compiled it.
+
+    Raises:
+        OptionsError: An option has no effect on it.
+        BudgetError: The budget cannot be kept.
+    """
+    from memopt.xla.entry import CompiledOptions, rewrite_compiled
+
+    given = {name: value for name, value in options.items() if _differ_from_defaults({name: value})}
+    others = sorted(given.keys() - {"level", "budget", "algorithm", "scheduler"})
+    if others:
+        raise OptionsError(f"{', '.join(others)}: no effect on a function that XLA compiles")
+    level = Level.parse(given.get("level", Level.ORDERED))
+    if level == Level.NO_MEM_OPT:
+        return function
+    if level != Level.ORDERED:
+        raise OptionsError(f"level {level} has no effect on a function that XLA compiles")
+    flags = Flags.from_environment().overridden_by(Flags(budget=given.get("budget")))
+    chosen = CompiledOptions(
+        budget=None if flags.budget is None else Budget.parse(flags.budget),
+        same_bits=same_bits,
+        algorithm=given.get("algorithm", BEST),
+        scheduler=given.get("scheduler", BEST),
+    )
+    return rewrite_compiled(function, chosen).function
 
 
 def _settled(function: ConcreteFunction, *, is_asked: bool) -> ConcreteFunction:

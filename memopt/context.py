@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from memopt.buffers.kernel_call import Runtime
     from memopt.costs.cost_model import CostModel
+    from memopt.item import GrapplerItem
     from memopt.shapes.properties import Properties
     from memopt.simulation.simulated_memory import SimulatedMemory
 
@@ -43,6 +44,19 @@ class Context:
     runtime: Runtime | None = None
     costs: CostModel | None = None
 
+    @classmethod
+    def of_item(
+        cls, item: GrapplerItem, properties: Properties, simulated: SimulatedMemory | None = None
+    ) -> Context:
+        """What is known of the main graph of an item."""
+        return cls(
+            properties,
+            fed=_nodes(item.feed),
+            fetched=_nodes(item.fetch),
+            kept=_nodes(item.keep),
+            simulated=simulated,
+        )
+
     @property
     def inter_op_threads(self) -> int:
         """Operations that may run at once."""
@@ -52,3 +66,7 @@ class Context:
     def named(self) -> frozenset[str]:
         """Names of all nodes that must stay: those that are fed, fetched or kept."""
         return self.fed | self.fetched | self.kept
+
+
+def _nodes(references: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.partition(":")[0] for name in references)

@@ -21,6 +21,10 @@ TRAIN_OP_COLLECTION = "train_op"
 """The collection that names what runs for its effects; Grappler's item builder reads it too."""
 
 
+COMPILED = "_XlaMustCompile"
+"""The attribute of functions, and of calls of them, that XLA compiles."""
+
+
 @dataclass(frozen=True, repr=False)
 class VariableSpec(DisplayedFields):
     """What is known of the variable behind a captured resource: the handle data.
@@ -46,6 +50,7 @@ class GrapplerItem(Displayed):
         keep: Names of further nodes that must stay as they are called.
         variables: For captured resources that arrive as Placeholders (a `tf.function`'s graph):
             node name to what is known of the variable.
+        compiled: Whether XLA compiles all of it, as of a `tf.function(jit_compile=True)`.
     """
 
     graph_def: GraphDef
@@ -53,6 +58,7 @@ class GrapplerItem(Displayed):
     fetch: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     variables: Mapping[str, VariableSpec] = field(default_factory=lambda: MappingProxyType({}))
+    compiled: bool = False
 
     @property
     def fetched_tensors(self) -> tuple[str, ...]:
@@ -132,4 +138,11 @@ class GrapplerItem(Displayed):
                 *sorted(operation.name for operation in graph.control_outputs),
             ),
             variables=MappingProxyType(variables),
+            compiled=is_compiled(function),
         )
+
+
+def is_compiled(function: ConcreteFunction) -> bool:
+    """Whether XLA compiles a function."""
+    declared = function.function_def.attr
+    return COMPILED in declared and bool(declared[COMPILED].b)

@@ -321,14 +321,8 @@ def _parts(
 ) -> Iterator[_Part]:
     """The main graph, and the bodies of the functions that it calls, callers first."""
     fed, fetched = _node_names(item.feed), _node_names(item.fetch)
-    context = Context(
-        properties,
-        fed=frozenset(fed),
-        fetched=frozenset(fetched),
-        kept=frozenset(_node_names(item.keep)),
-        simulated=simulators.of(graph, properties, fetched, frozenset(fed)),
-    )
-    yield _Part("", graph, context)
+    simulated = simulators.of(graph, properties, fetched, frozenset(fed))
+    yield _Part("", graph, Context.of_item(item, properties, simulated))
     library = graph.library
     if not isinstance(library, Library):
         return

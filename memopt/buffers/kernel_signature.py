@@ -10,6 +10,7 @@ from memopt.graph import op_types
 from memopt.graph.attributes import format_attribute
 from memopt.graph.functiondef import ARGUMENT
 from memopt.graph.op_types import DT_RESOURCE, DT_STRING, DT_VARIANT
+from memopt.item import COMPILED
 from memopt.shapes.function_calls import CALLS
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from memopt.shapes.tensor_properties import TensorProperties
 
     Bodies = Callable[[str], FunctionDef | None]
-
-COMPILED = "_XlaMustCompile"
-"""The attribute of a call whose function XLA compiles: one kernel for all of it."""
 
 _READ_ONLY = "_read_only_resource_inputs"
 _IRRELEVANT = frozenset({"config_proto", "config", "executor_type", "container", "shared_name"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from memopt.item import COMPILED, is_compiled
 from memopt.plugin.policy import Policy, current_policy
 from memopt.plugin.records import RECORDS
 from memopt.plugin.screening import why_not
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from memopt.plugin.process import Process
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-_COMPILED = "_XlaMustCompile"
 _TRACED_NAME = re.compile(
     # The gradient of a function has the number of that, and one of its own.
     r"(?:__inference_)?_*backward_+(?P<differentiated>.*?)(?:_[0-9]+){1,2}"
@@ -49,7 +49,7 @@ def warn_of_compiled(graph_def: GraphDef) -> None:
 def compiled_functions(graph_def: GraphDef) -> Iterator[str]:
     """The functions that a graph has XLA compile, as their authors call them."""
     for node in graph_def.node:
-        if node.op in _CALLS and _COMPILED in node.attr and node.attr[_COMPILED].b:
+        if node.op in _CALLS and COMPILED in node.attr and node.attr[COMPILED].b:
             yield plain_name(node.attr["f"].func.name)
 
 
@@ -67,8 +67,7 @@ class _Watch:
         if not isinstance(policy, Policy):
             return
         try:
-            attributes = function.function_def.attr
-            if _COMPILED not in attributes or not attributes[_COMPILED].b:
+            if not is_compiled(function):
                 return
             if not why_not(function.graph.as_graph_def(), policy):
                 _warn(plain_name(function.function_def.signature.name))

@@ -51,8 +51,8 @@ def verify(  # noqa: PLR0913 - keywords, each with a default
         steps: How many steps to run, each from where the last one left the variables.
         mode: "exact" turns off what may change the last bits (oneDNN, Grappler, several operations
             at once) and compares bits; "as-is" runs as TensorFlow does by default and accepts what
-            Grappler alone changes. By default "as-is" for what `rewrite` makes of what Grappler
-            makes, which has to be equal then, and "exact" for all else.
+            Grappler alone changes. By default "as-is" for what XLA compiles and for what `rewrite`
+            makes of what Grappler makes, which have to be equal then, and "exact" for all else.
         timing_rounds: How often to time both in turns; 0 for not at all.
         memory_limit_bytes: A limit that the rewritten step has to keep.
         seed: What made-up values and random operations without seeds draw from.

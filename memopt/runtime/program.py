@@ -169,6 +169,7 @@ class Program:
             "feed": self.item.feed,
             "fetch": self.item.fetch,
             "keep": self.item.keep,
+            "compiled": self.item.compiled,
             "variables": {n: [s.dtype, s.shape] for n, s in self.item.variables.items()},
             "seed": self.seed,
             "initializer": self.initializer,
@@ -240,6 +241,7 @@ def _item_from_settings(graph_def: GraphDef, settings: Mapping[str, Any]) -> Gra
         feed=tuple(settings["feed"]),
         fetch=tuple(settings["fetch"]),
         keep=tuple(settings["keep"]),
+        compiled=bool(settings["compiled"]),
         variables=MappingProxyType(
             {
                 name: VariableSpec(dtype, tuple(shape))

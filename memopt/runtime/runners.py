@@ -8,6 +8,7 @@ import numpy as np
 
 from memopt.errors import ExecutionError, OptionsError
 from memopt.graph.final import is_final
+from memopt.item import COMPILED
 from memopt.runtime.function import Interface, build_plain_function
 from memopt.runtime.graph_import import find_operation, find_tensor, import_graph
 from memopt.runtime.random_seeds import seed_random_operations
@@ -72,6 +73,7 @@ class FunctionRunner:
         self._function = build_plain_function(
             graph_def,
             Interface(item.feed, captures, item.fetched_tensors, item.fetched_operations),
+            {COMPILED: True} if item.compiled else None,
         )
         for tensor in self._function.outputs:
             _check_comparable(tensor)

@@ -184,7 +184,8 @@ def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a 
         steps: How many steps to run, each from where the last one left the variables.
         mode: "exact" compares bits with everything off that may change them; "as-is" runs as
             TensorFlow does by default and accepts what Grappler alone changes. By default "as-is"
-            where Grappler has been at the rewritten graph before, which then has to be equal.
+            where Grappler has been at the rewritten graph before, or XLA compiles it, which then
+            has to be equal.
         timing_rounds: How often to time both in turns; 0 for not at all.
         memory_limit_bytes: A limit that the rewritten step has to keep. The original has none.
         seed: What random operations without seeds draw from; `None` for the original's.
@@ -199,7 +200,7 @@ def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a 
     original = original.with_values(inputs, variables, seed)
     _check_same_interface(original, rewritten)
     rewritten = original.replace_graph(rewritten.item.graph_def)
-    is_settled = is_final(rewritten.item.graph_def)
+    is_settled = is_final(rewritten.item.graph_def) or original.item.compiled
     settings = Settings(
         mode=mode or ("as-is" if is_settled else "exact"), deterministic=is_deterministic_here()
     )

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from memopt.errors import ExecutionError, InvalidGraphError, OptionsError, OutOfMemoryError
@@ -63,14 +64,21 @@ class WorkerProcess:
         directory: Where the module finds what it works on.
         settings: What the process runs with.
         module: What it runs.
+        variables: Environment variables on top of those of the settings.
     """
 
-    def __init__(self, directory: Path, settings: Settings, module: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Settings,
+        module: str,
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._directory = directory
         self._settings = settings
         self._log = (directory / _LOG_FILE).open("w+", encoding="utf-8", errors="replace")
         self._ready = False
-        environment = settings.environment() | dump_environment(directory)
+        environment = settings.environment() | dump_environment(directory) | dict(variables)
         self._process = start_worker(module, str(directory), environment, self._log)
 
     def ask(self, command: str, **parameters: Any) -> Any:

@@ -1,0 +1,225 @@
+"""Recomputation for steps that XLA compiles: it obeys data, and neither control edges nor an order.
+
+What `jax.checkpoint` does by hand, and, for plans, as in `Rematerialization`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from memopt.buffers.compiled_buffers import compiled_buffers
+from memopt.errors import OptionsError
+from memopt.graph.backward import find_backward_nodes
+from memopt.graph.rewriter import Touches
+from memopt.graph.xla_ops import Fusion, fusion_of
+from memopt.passes.base import Pass
+from memopt.rematerialization.algorithms import ALGORITHMS, BEST
+from memopt.rematerialization.limits import Limits
+from memopt.rematerialization.plan_choice import make_plan
+from memopt.rematerialization.rewriting.apply import apply_copies, original_names
+from memopt.rematerialization.rewriting.data_triggers import (
+    BarrierTriggers,
+    DataTriggers,
+    Keeper,
+    can_wait,
+)
+from memopt.rematerialization.rewriting.eligibility import network_of
+from memopt.rematerialization.rewriting.memory_limit import printed_bytes
+from memopt.rematerialization.rewriting.segment_triggers import hold_copies
+from memopt.rematerialization.rewriting.summary import describe
+from memopt.rematerialization.time_limit import TimeLimit
+from memopt.sequencing.orders import SEQUENCERS
+from memopt.sequencing.step import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from memopt.buffers.buffer_graph import BufferGraph
+    from memopt.context import Context
+    from memopt.graph.graph import Node, Tensor
+    from memopt.graph.rewriter import Rewriter
+    from memopt.rematerialization.network import Network
+    from memopt.rematerialization.rewriting.data_triggers import Triggers
+
+DATA, BARRIERS = "data", "barriers"
+ALL, EXACT, NONE = "all", "exact", "none"
+_TRIGGERS: Mapping[str, Callable[[Rewriter, Context], Triggers]] = {
+    DATA: DataTriggers,
+    BARRIERS: BarrierTriggers,
+}
+_FUSED = (Fusion.CHEAP, Fusion.COSTLY, Fusion.REDUCTION)
+_FUSED_SHARE = 10
+"""The part of its time alone that an operation takes inside of a kernel with others."""
+_LEAST_KEPT_BYTES = 4096
+_PRODUCTS = frozenset({"Mul", "MulNoNan", "Square", "SquaredDifference", "LeakyRelu"})
+
+
+@dataclass(frozen=True)
+class CompiledRematerialization(Pass):
+    """Recompute results in a step that XLA compiles, until it needs no more than a limit.
+
+    1. A plan is made as in `Rematerialization`, on what XLA is expected to hold: see
+       `compiled_buffers`.
+    2. Each run of copies waits, by data, for what is made just before it: see `hold_copies`.
+       Neither an order nor control edges are added; XLA would drop them.
+    3. Results of the forward part that the backward part reads, and that XLA would have it compute
+       again from what is larger, are kept instead: see `Keeper`. No copy is needed for that.
+
+    The results are the same wherever XLA rounds alike. Kernels that fuse other operations may
+    round a product and a sum once instead of twice: who uses this pass has to compare.
+
+    What it comes to only the compiler knows; `memopt.rewrite` asks it.
+    """
+
+    name: ClassVar[str] = "compiled-rematerialization"
+    touches: ClassVar[frozenset[Touches]] = frozenset(
+        {Touches.NODES, Touches.DATA_EDGES, Touches.CONTROL_EDGES}
+    )
+
+    step_limit: int = 0
+    """Bytes that the step's own results may take at any moment, by the estimate; 0: nothing is
+    recomputed."""
+    triggers: str = DATA
+    """What copies wait for: "data", which every compiler respects; or "barriers", which XLA's
+    compilers for GPUs and TPUs do."""
+    keep: str = ALL
+    """Which results are kept that XLA would compute again from larger ones: "all"; "exact", those
+    into which no product goes that is fused with a sum; or "none"."""
+    algorithm: str = BEST
+    """How the plan is made: one of `ALGORITHMS`, or "best"."""
+    scheduler: str = BEST
+    """How the order is found that the plan goes by: one of `SEQUENCERS`."""
+    planning_seconds: float = 0.0
+    """After how many seconds planning ends with what was found; 0: when nothing is left to try."""
+
+    def __post_init__(self) -> None:
+        for option, known in (
+            ("scheduler", SEQUENCERS),
+            ("algorithm", (*ALGORITHMS, BEST)),
+            ("triggers", _TRIGGERS),
+            ("keep", (ALL, EXACT, NONE)),
+        ):
+            given = getattr(self, option)
+            if given not in known:
+                raise OptionsError(
+                    f"{self.name}: {option} is one of {', '.join(known)}, not {given!r}"
+                )
+        for option in ("step_limit", "planning_seconds"):
+            if getattr(self, option) < 0:
+                raise OptionsError(f"{self.name}: {option} is less than 0")
+
+    def run(self, rewriter: Rewriter, context: Context) -> None:
+        """Plan, make the copies with their triggers in one edit, and keep results in another."""
+        if not len(rewriter.graph):
+            return
+        # Before there are copies, which read what the backward part makes.
+        backward = {node.name for node in find_backward_nodes(rewriter.graph)}
+        if self.step_limit:
+            self._recompute(rewriter, context)
+        if self.keep != NONE:
+            self._keep(rewriter, context, backward)
+
+    def _recompute(self, rewriter: Rewriter, context: Context) -> None:
+        step = Step.in_context(rewriter.graph, context)
+        step = replace(step, buffer_graph=compiled_buffers(step.buffer_graph))
+        sequence = step.sequence(self.scheduler)
+        network = _network(rewriter, step.buffer_graph, sequence, context)
+        limit_bytes = step.buffer_graph.held_bytes + self.step_limit
+        limits = Limits(limit_bytes, time_limit=TimeLimit.after(self.planning_seconds))
+        plan = make_plan(self.algorithm, network, limits)
+        if plan.done is None:
+            return
+        reason = (
+            f"{describe(plan.done)}; so that about {printed_bytes(plan.peak_bytes)} are in use at "
+            f"the peak instead of {printed_bytes(network.peak_bytes)}; the limit is "
+            f"{printed_bytes(limit_bytes)}"
+        )
+        from memopt.rematerialization.planned.decisions import explain
+
+        with rewriter.edit(reason, decisions=explain(plan.done, limits.forms)):
+            order = apply_copies(rewriter, plan.done, context)
+            hold_copies(rewriter, context, order, _TRIGGERS[self.triggers](rewriter, context))
+
+    def _keep(self, rewriter: Rewriter, context: Context, backward: set[str]) -> None:
+        found = list(_worth_keeping(rewriter, context, backward))
+        if self.keep == EXACT:
+            found = [tensor for tensor in found if not _has_product(tensor)]
+        if not found:
+            return
+        keeper = Keeper(rewriter, context)
+        reason = (
+            f"{len(found)} results of the forward part stay in memory, which XLA would compute "
+            "again from larger ones"
+        )
+        with rewriter.edit(reason):
+            for tensor in found:
+                readers = [user for user, _ in tensor.uses]
+                kept = keeper.keep(tensor)
+                for reader in dict.fromkeys(readers):
+                    inputs = [kept if one == tensor else one for one in reader.inputs]
+                    rewriter.set_inputs(reader, inputs)
+
+
+def _network(
+    rewriter: Rewriter, buffers: BufferGraph, sequence: Sequence[int], context: Context
+) -> Network:
+    """The network of a plan, in which what is fused takes less time than alone."""
+    network = network_of(rewriter.graph, buffers, sequence, context)
+    weights = [
+        max(1, weight // _FUSED_SHARE) if fusion_of(node) in _FUSED else weight
+        for node, weight in zip(buffers.nodes, network.weights, strict=True)
+    ]
+    return replace(network, weights=weights)
+
+
+def _worth_keeping(rewriter: Rewriter, context: Context, backward: set[str]) -> Iterator[Tensor]:
+    """Results of the forward part, or copies of them, that both a kernel and a fusion read.
+
+    Not those that a reduction reads: fused with what makes its operand it may add in another order.
+    """
+    graph, properties = rewriter.graph, context.properties
+    for node in graph:
+        if fusion_of(node) is not Fusion.CHEAP or node.name in context.named:
+            continue
+        if any(name in backward for name in original_names(node.name)):
+            continue
+        tensor = node.output(0)
+        outputs = properties.outputs(node.name)
+        if not outputs or outputs[0].least_bytes < _LEAST_KEPT_BYTES:
+            continue
+        if not can_wait(tensor, rewriter):
+            continue
+        fusions = {fusion_of(reader) for reader in _readers(tensor)}
+        if Fusion.REDUCTION in fusions or Fusion.KERNEL not in fusions:
+            continue
+        if fusions & {Fusion.CHEAP, Fusion.COSTLY}:
+            yield tensor
+
+
+def _has_product(tensor: Tensor) -> bool:
+    """Whether the kernel that makes a tensor multiplies: what it fuses decides how it rounds."""
+    seen: set[Node] = set()
+    pending = [tensor.node]
+    while pending:
+        node = pending.pop()
+        if node in seen or fusion_of(node) not in (*_FUSED, Fusion.VIEW):
+            continue
+        if node.op in _PRODUCTS or node.op.startswith("FusedBatchNorm"):
+            return True
+        seen.add(node)
+        pending.extend(source.node for source in node.inputs)
+    return False
+
+
+def _readers(tensor: Tensor) -> set[Node]:
+    """Who reads a tensor, through views of it, too."""
+    found: set[Node] = set()
+    pending = [tensor]
+    while pending:
+        for user, _ in pending.pop().uses:
+            if fusion_of(user) is Fusion.VIEW:
+                pending.extend(user.outputs)
+            else:
+                found.add(user)
+    return found

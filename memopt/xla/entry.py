@@ -1,0 +1,204 @@
+"""Rewrites a function that XLA compiles so that, compiled, it keeps to a budget."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from memopt.display import bytes_text
+from memopt.errors import BudgetError, InvalidGraphError
+from memopt.passes.compiled_rematerialization import ALL, EXACT, CompiledRematerialization
+from memopt.rematerialization.algorithms import BEST
+from memopt.runtime.function import build_function
+from memopt.runtime.program import Program
+from memopt.runtime.verification import verify_programs
+from memopt.xla.compiler import compiler_process
+from memopt.xla.search import Search
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+    from memopt.options import Budget
+    from memopt.result import PassReport
+    from memopt.xla.buffer_assignment import CompiledMemory
+    from memopt.xla.search import Form
+
+WORTH_IT = 0.95
+"""A function without a budget stays as it is if it would need more than this share rewritten."""
+_STEPS = 2
+PLANNING_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class CompiledOptions:
+    """How a function that XLA compiles is rewritten.
+
+    Attributes:
+        budget: What may be in use at any moment of the step, everything included, or the share of
+            what the compiled step itself needs; `None` for what costs nothing.
+        same_bits: Whether a function is refused whose results are not those of the original to the
+            last bit.
+        algorithm: How plans are made.
+        scheduler: How the order is found that they go by.
+        planning_seconds: After how many seconds a plan ends with what was found.
+        seconds: After how many seconds no other form of the step is compiled.
+        most_compilations: How often the compiler is asked at most.
+    """
+
+    budget: Budget | None = None
+    same_bits: bool = True
+    algorithm: str = BEST
+    scheduler: str = BEST
+    planning_seconds: float = PLANNING_SECONDS
+    seconds: float = math.inf
+    most_compilations: int = 7
+
+
+@dataclass(frozen=True)
+class CompiledRewrite:
+    """A rewritten function, and what the compiler says of it.
+
+    Attributes:
+        function: To be called like the original; the original itself where nothing was won.
+        original: What the original needs.
+        memory: What the function needs.
+        limit_bytes: What the budget leaves to the step's own memory; 0 without one.
+        report: What was done; `None` for nothing.
+        compilations: How often the compiler was asked.
+        equal: Whether results are the same to the last bit; `None` where they were not compared.
+    """
+
+    function: ConcreteFunction
+    original: CompiledMemory
+    memory: CompiledMemory
+    limit_bytes: int
+    report: PassReport | None
+    compilations: int
+    equal: bool | None
+
+
+def rewrite_compiled(
+    function: ConcreteFunction,
+    options: CompiledOptions,
+    inputs: Mapping[str, Any] | Sequence[Any] | None = None,
+) -> CompiledRewrite:
+    """A function that computes the same when XLA has compiled it, in less memory.
+
+    Forms of it are compiled in a process of their own, with this process's XLA flags, until one
+    keeps the budget. Then it and the original run for some steps, on copies of the variables, and
+    what they compute is compared.
+
+    Args:
+        function: A `tf.function(jit_compile=True)` that was traced.
+        options: How.
+        inputs: Arguments to compare with; made up if not given.
+
+    Raises:
+        BudgetError: The budget cannot be kept, or only with other last bits.
+        InvalidGraphError: A shape is not known, so XLA cannot compile it before it is called.
+        OptionsError: It captures what cannot be taken to another process.
+        ExecutionError: XLA does not compile it.
+    """
+    program = Program.from_concrete_function(function, inputs)
+    check_shapes(program)
+    with compiler_process(program) as compiler:
+        search = Search(
+            program.item,
+            compiler,
+            CompiledRematerialization(
+                keep=EXACT if options.same_bits else ALL,
+                algorithm=options.algorithm,
+                scheduler=options.scheduler,
+                planning_seconds=options.planning_seconds,
+            ),
+            most_compilations=options.most_compilations,
+            seconds=options.seconds,
+        )
+        limit_bytes, form = _find(search, options)
+    equal = _is_equal(program, form, search)
+    if equal is False and options.same_bits:
+        if limit_bytes:
+            raise _other_bits(search, form, limit_bytes)
+        form, equal = search.original, None
+    return CompiledRewrite(
+        function=(
+            function
+            if form is search.original
+            else build_function(form.compiled.graph_def, function)
+        ),
+        original=search.original.compiled.memory,
+        memory=form.compiled.memory,
+        limit_bytes=limit_bytes,
+        report=form.report,
+        compilations=len(search.forms),
+        equal=equal,
+    )
+
+
+def _find(search: Search, options: CompiledOptions) -> tuple[int, Form]:
+    """The limit of the step's own memory, and the form that keeps it, or what costs nothing."""
+    original = search.original
+    if options.budget is None:
+        kept = search.keep_results()
+        is_worth_it = kept.step_bytes <= original.step_bytes * WORTH_IT
+        return 0, kept if is_worth_it else original
+    held_bytes = original.compiled.memory.argument_bytes
+    budget_bytes = options.budget.limit_bytes(held_bytes, original.step_bytes)
+    form = search.within(budget_bytes - held_bytes)
+    if form is None:
+        lowest_bytes = held_bytes + search.lowest.step_bytes
+        largest = ", ".join(
+            f"{value.operation or value.instruction!r} ({value.size_bytes} bytes)"
+            for value in search.lowest.compiled.memory.live[:3]
+        )
+        raise BudgetError(
+            f"the budget of {budget_bytes} bytes cannot be kept: the lowest peak that was found, "
+            f"compiling {len(search.forms)} forms of the step, is {lowest_bytes} bytes, "
+            f"{held_bytes} of which are held before the step begins; the largest results in use "
+            f"are {largest}",
+            budget_bytes,
+            lowest_bytes,
+            search.lowest,
+        )
+    return budget_bytes - held_bytes, form
+
+
+def check_shapes(program: Program) -> None:
+    """Check that XLA can compile a step before it is called.
+
+    Raises:
+        InvalidGraphError: An argument has a dimension that is not known.
+    """
+    from memopt.runtime.step_graph import tensor_specs
+
+    for name, spec in tensor_specs(program.item.graph_def, program.item.feed).items():
+        if spec.shape is None or -1 in spec.shape:
+            raise InvalidGraphError(
+                f"XLA compiles the function when it is called, since the shape of {name} is not "
+                "known before; trace it with arguments of known shapes",
+                node=name.partition(":")[0],
+            )
+
+
+def _is_equal(program: Program, form: Form, search: Search) -> bool | None:
+    """Whether a form computes what the original computes; `None` if it is the original."""
+    if form is search.original:
+        return None
+    rewritten = program.replace_graph(form.compiled.graph_def)
+    return verify_programs(program, rewritten, steps=_STEPS, timing_rounds=0).equal
+
+
+def _other_bits(search: Search, form: Form, limit_bytes: int) -> BudgetError:
+    held_bytes = search.original.compiled.memory.argument_bytes
+    return BudgetError(
+        f"within {bytes_text(limit_bytes)} of its own, the step computes other last bits: XLA "
+        "rounds a product and a sum once where it computes both in one kernel, and twice where it "
+        "does not. Accept that with same_bits=False; or set XLA_FLAGS=--xla_cpu_max_isa=AVX, with "
+        "which it always rounds twice on a CPU, before TensorFlow is imported",
+        held_bytes + limit_bytes,
+        held_bytes + form.step_bytes,
+        form,
+    )

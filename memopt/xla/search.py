@@ -1,0 +1,161 @@
+"""Looks for the form of a step that keeps a budget when XLA has compiled it, by compiling it."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from memopt.context import Context
+from memopt.errors import PassError
+from memopt.graph.graphdef import from_graph_def, to_graph_def
+from memopt.pipeline import Pipeline
+from memopt.shapes.properties import Properties
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
+    from memopt.item import GrapplerItem
+    from memopt.passes.compiled_rematerialization import CompiledRematerialization
+    from memopt.result import PassReport
+    from memopt.xla.compiler import Compiled, CompilerProcess
+
+_ENOUGH = 0.92
+"""The share of a limit that a form has to use for no larger one to be looked for."""
+_SMALLEST = 0.02
+"""The share of the original's own memory below which no limit is tried."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of a step, compiled.
+
+    Attributes:
+        compiled: The step and what it needs.
+        report: What the pass did; `None` for the original.
+        planned_bytes: The limit of the step's own memory that the plan was made for; 0 for none.
+    """
+
+    compiled: Compiled
+    report: PassReport | None = None
+    planned_bytes: int = 0
+
+    @property
+    def step_bytes(self) -> int:
+        """What the step adds to what is there before, as the compiler has it."""
+        return self.compiled.memory.step_peak_bytes
+
+
+@dataclass
+class Search:
+    """Plans forms of a step, has them compiled, and plans within less where they need more.
+
+    What XLA holds is estimated when a plan is made, and known when it is compiled. So a plan that
+    comes out higher by some bytes is made again for a limit that is lower by as many.
+
+    Attributes:
+        item: The step.
+        compiler: Compiles it.
+        options: What the pass is run with; its limit is set here.
+        most_compilations: How often the compiler is asked at most, the original included.
+        seconds: After how many seconds no other form is looked for.
+        forms: What was compiled, in order; the original first.
+    """
+
+    item: GrapplerItem
+    compiler: CompilerProcess
+    options: CompiledRematerialization
+    most_compilations: int = 7
+    seconds: float = math.inf
+    forms: list[Form] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._started = time.monotonic()
+        self.forms.append(Form(self.compiler.compile(self.item.graph_def)))
+
+    @property
+    def original(self) -> Form:
+        """The step as it is."""
+        return self.forms[0]
+
+    @property
+    def lowest(self) -> Form:
+        """The form with the lowest peak; of equals the first."""
+        return min(self.forms, key=lambda form: form.step_bytes)
+
+    def keep_results(self) -> Form:
+        """The form in which nothing is computed again, and less is computed again by XLA."""
+        return self._try(0) or self.original
+
+    def within(self, limit_bytes: int) -> Form | None:
+        """The form that needs most of those found within a limit of the step's own memory.
+
+        What needs more takes less time. `None`: there is none.
+        """
+        if self.original.step_bytes <= limit_bytes:
+            return self.original
+        kept = self.keep_results()
+        if kept.step_bytes <= limit_bytes:
+            return kept
+        least_bytes = int(self.original.step_bytes * _SMALLEST)
+        plans = _Interval(0, limit_bytes * 2)
+        asked_bytes = limit_bytes
+        while not self._is_over():
+            form = self._try(asked_bytes)
+            if form is not None and form.step_bytes <= limit_bytes * _ENOUGH:
+                plans.low = max(plans.low, asked_bytes)
+            elif form is not None and form.step_bytes <= limit_bytes:
+                break
+            else:
+                plans.high = min(plans.high, asked_bytes)
+            over_bytes = 0 if form is None else form.step_bytes - limit_bytes
+            asked_bytes = plans.inside(asked_bytes - over_bytes)
+            if asked_bytes < least_bytes or plans.is_narrow(limit_bytes):
+                break
+        found = [form for form in self.forms if form.step_bytes <= limit_bytes]
+        return max(found, key=lambda form: form.step_bytes, default=None)
+
+    def _is_over(self) -> bool:
+        is_late = time.monotonic() - self._started > self.seconds
+        return is_late or len(self.forms) >= self.most_compilations
+
+    def _try(self, limit_bytes: int) -> Form | None:
+        """Plan within a limit of the step's own memory, 0 for none, and have that compiled.
+
+        `None` if that is a form which was compiled already.
+        """
+        graph_def, report = self._rewrite(limit_bytes)
+        if any(graph_def == form.compiled.graph_def for form in self.forms):
+            return None
+        form = Form(self.compiler.compile(graph_def), report, limit_bytes)
+        self.forms.append(form)
+        return form
+
+    def _rewrite(self, limit_bytes: int) -> tuple[GraphDef, PassReport]:
+        pipeline = Pipeline((replace(self.options, step_limit=limit_bytes),), ())
+        graph = from_graph_def(self.item.graph_def)
+        # What the pass adds to them is for this form alone.
+        context = Context.of_item(self.item, Properties.of(self.item))
+        (report,) = pipeline.run("", graph, context, math.inf).passes
+        if report.failure:
+            raise PassError(report.failure)
+        return to_graph_def(graph), report
+
+
+@dataclass
+class _Interval:
+    """Limits of plans: all below `low` came out with room left, all from `high` on too large."""
+
+    low: int
+    high: int
+
+    def inside(self, asked_bytes: int) -> int:
+        """A limit, or one half-way where that is known to be of no use."""
+        if self.low < asked_bytes < self.high:
+            return asked_bytes
+        return (self.low + self.high) // 2
+
+    def is_narrow(self, limit_bytes: int) -> bool:
+        """Whether there is nothing left to look for."""
+        return self.high - self.low < limit_bytes * _SMALLEST
