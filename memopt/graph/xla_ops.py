@@ -34,8 +34,8 @@ _OPS = {
     Fusion.VIEW: "Reshape ExpandDims Squeeze Identity IdentityN StopGradient PreventGradient "
     "ReadVariableOp Snapshot EnsureShape",
     Fusion.CHEAP: "Abs Add AddN AddV2 BatchToSpaceND BiasAdd BiasAddV1 Bitcast BitwiseAnd "
-    "BitwiseOr BitwiseXor BroadcastTo Cast Ceil ClipByValue Concat ConcatV2 ConjugateTranspose DepthToSpace "
-    "DivNoNan Equal Fill Floor FusedBatchNorm FusedBatchNormGrad FusedBatchNormGradV2 "
+    "BitwiseOr BitwiseXor BroadcastTo Cast Ceil ClipByValue Concat ConcatV2 ConjugateTranspose "
+    "DepthToSpace DivNoNan Equal Fill Floor FusedBatchNorm FusedBatchNormGrad FusedBatchNormGradV2 "
     "FusedBatchNormGradV3 FusedBatchNormV2 FusedBatchNormV3 Greater GreaterEqual LeakyRelu "
     "LeakyReluGrad Less LessEqual LogicalAnd LogicalNot LogicalOr MatrixBandPart Maximum Minimum "
     "MirrorPad Mul MulNoNan Neg NotEqual OneHot OnesLike Pack Pad PadV2 Range Relu Relu6 Relu6Grad "
@@ -43,8 +43,8 @@ _OPS = {
     "SplitV Square SquaredDifference StridedSlice StridedSliceGrad Sub Tile Transpose Unpack "
     "ZerosLike",
     Fusion.COSTLY: "Atan2 Cos Div Elu EluGrad Erf Erfc Exp Expm1 FloorDiv FloorMod Gelu Inv "
-    "InvGrad Log Log1p LogSoftmax Pow RealDiv Reciprocal ReciprocalGrad Rsqrt RsqrtGrad Selu SeluGrad "
-    "Sigmoid SigmoidGrad Sin Softmax Softplus SoftplusGrad Softsign SoftsignGrad Sqrt SqrtGrad Tan "
+    "InvGrad Log Log1p LogSoftmax Pow RealDiv Reciprocal ReciprocalGrad Rsqrt RsqrtGrad Selu "
+    "SeluGrad Sigmoid SigmoidGrad Sin Softmax Softplus SoftplusGrad Softsign SoftsignGrad Sqrt SqrtGrad Tan "
     "Tanh TanhGrad Xdivy Xlogy",
     Fusion.REDUCTION: "All Any BiasAddGrad L2Loss Max Mean Min Prod Sum",
 }

@@ -25,6 +25,7 @@ from memopt.rematerialization.rewriting.data_triggers import (
     can_wait,
 )
 from memopt.rematerialization.rewriting.eligibility import network_of
+from memopt.rematerialization.rewriting.late_operands import delay_operands
 from memopt.rematerialization.rewriting.memory_limit import printed_bytes
 from memopt.rematerialization.rewriting.segment_triggers import hold_copies
 from memopt.rematerialization.rewriting.summary import describe
@@ -33,7 +34,7 @@ from memopt.sequencing.orders import SEQUENCERS
 from memopt.sequencing.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from memopt.buffers.buffer_graph import BufferGraph
     from memopt.context import Context
@@ -44,10 +45,6 @@ if TYPE_CHECKING:
 
 DATA, BARRIERS = "data", "barriers"
 ALL, EXACT, NONE = "all", "exact", "none"
-_TRIGGERS: Mapping[str, Callable[[Rewriter, Context], Triggers]] = {
-    DATA: DataTriggers,
-    BARRIERS: BarrierTriggers,
-}
 _FUSED = (Fusion.CHEAP, Fusion.COSTLY, Fusion.REDUCTION)
 _FUSED_SHARE = 10
 """The part of its time alone that an operation takes inside of a kernel with others."""
@@ -63,7 +60,8 @@ class CompiledRematerialization(Pass):
        `compiled_buffers`.
     2. Each run of copies waits, by data, for what is made just before it: see `hold_copies`.
        Neither an order nor control edges are added; XLA would drop them.
-    3. Results of the forward part that the backward part reads, and that XLA would have it compute
+    3. Operands of convolutions wait for the last of them, if that is asked for.
+    4. Results of the forward part that the backward part reads, and that XLA would have it compute
        again from what is larger, are kept instead: see `Keeper`. No copy is needed for that.
 
     The results are the same wherever XLA rounds alike. Kernels that fuse other operations may
@@ -86,6 +84,8 @@ class CompiledRematerialization(Pass):
     keep: str = ALL
     """Which results are kept that XLA would compute again from larger ones: "all"; "exact", those
     into which no product goes that is fused with a sum; or "none"."""
+    late_operands: bool = False
+    """Whether operands of convolutions wait for the last of them: see `delay_operands`."""
     algorithm: str = BEST
     """How the plan is made: one of `ALGORITHMS`, or "best"."""
     scheduler: str = BEST
@@ -97,7 +97,7 @@ class CompiledRematerialization(Pass):
         for option, known in (
             ("scheduler", SEQUENCERS),
             ("algorithm", (*ALGORITHMS, BEST)),
-            ("triggers", _TRIGGERS),
+            ("triggers", (DATA, BARRIERS)),
             ("keep", (ALL, EXACT, NONE)),
         ):
             given = getattr(self, option)
@@ -115,31 +115,49 @@ class CompiledRematerialization(Pass):
             return
         # Before there are copies, which read what the backward part makes.
         backward = {node.name for node in find_backward_nodes(rewriter.graph)}
-        if self.step_limit:
-            self._recompute(rewriter, context)
+        if self.step_limit or self.late_operands:
+            order = self._plan(rewriter, context)
+            if self.late_operands:
+                self._delay(rewriter, context, order)
         if self.keep != NONE:
             self._keep(rewriter, context, backward)
 
-    def _recompute(self, rewriter: Rewriter, context: Context) -> None:
+    def _plan(self, rewriter: Rewriter, context: Context) -> list[Node]:
+        """Make the copies of a plan, if there is a limit; the nodes in the order that it has."""
         step = Step.in_context(rewriter.graph, context)
         step = replace(step, buffer_graph=compiled_buffers(step.buffer_graph))
         sequence = step.sequence(self.scheduler)
+        order = [step.buffer_graph.nodes[number] for number in sequence]
+        if not self.step_limit:
+            return order
         network = _network(rewriter, step.buffer_graph, sequence, context)
         limit_bytes = step.buffer_graph.held_bytes + self.step_limit
         limits = Limits(limit_bytes, time_limit=TimeLimit.after(self.planning_seconds))
         plan = make_plan(self.algorithm, network, limits)
         if plan.done is None:
-            return
+            return order
         reason = (
             f"{describe(plan.done)}; so that about {printed_bytes(plan.peak_bytes)} are in use at "
             f"the peak instead of {printed_bytes(network.peak_bytes)}; the limit is "
             f"{printed_bytes(limit_bytes)}"
         )
+        # Not before it is used: it needs numpy.
         from memopt.rematerialization.planned.decisions import explain
 
         with rewriter.edit(reason, decisions=explain(plan.done, limits.forms)):
             order = apply_copies(rewriter, plan.done, context)
-            hold_copies(rewriter, context, order, _TRIGGERS[self.triggers](rewriter, context))
+            hold_copies(rewriter, context, order, self._triggers(rewriter, context))
+        return order
+
+    def _triggers(self, rewriter: Rewriter, context: Context) -> Triggers:
+        if self.triggers == BARRIERS:
+            return BarrierTriggers(rewriter, context)
+        return DataTriggers(rewriter, context)
+
+    def _delay(self, rewriter: Rewriter, context: Context, order: Sequence[Node]) -> None:
+        reason = "operands of convolutions wait for the last of them, before XLA copies them"
+        with rewriter.edit(reason):
+            delay_operands(rewriter, context, order, self._triggers(rewriter, context))
 
     def _keep(self, rewriter: Rewriter, context: Context, backward: set[str]) -> None:
         found = list(_worth_keeping(rewriter, context, backward))

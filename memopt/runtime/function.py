@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from memopt.errors import InvalidGraphError
@@ -38,7 +39,10 @@ class Interface:
 
 
 def build_function(
-    graph_def: GraphDef, like: ConcreteFunction, interface: Interface | None = None
+    graph_def: GraphDef,
+    like: ConcreteFunction,
+    interface: Interface | None = None,
+    attributes: Mapping[str, Any] = MappingProxyType({}),
 ) -> ConcreteFunction:
     """A function with `graph_def` as its body and everything else as `like` has it.
 
@@ -52,6 +56,7 @@ def build_function(
         like: The function that was rewritten.
         interface: What in the graph takes the place of its inputs, captures, outputs and control
             outputs; by default what is called as in `like`.
+        attributes: What the function is declared with on top of what `like` is.
 
     Returns:
         A function to call, export or rewrite again in place of `like`.
@@ -75,7 +80,8 @@ def build_function(
         original.structured_outputs, graph.outputs, expand_composites=True
     )
     graph.variables = original.variables
-    function = _concrete_function(graph, like.function_type, attributes_of(like))
+    declared = {**attributes_of(like), **attributes}
+    function = _concrete_function(graph, like.function_type, declared)
     # A call that leaves out arguments with defaults goes by these, which `get_concrete_function`
     # sets and `from_func_graph` does not.
     function._arg_keywords = like._arg_keywords  # noqa: SLF001 - there is no public way

@@ -88,6 +88,11 @@ class Search:
         """The form in which nothing is computed again, and less is computed again by XLA."""
         return self._try(0) or self.original
 
+    def delay_operands(self) -> Form:
+        """The same, and operands of convolutions are copied late, as in all forms from then on."""
+        self.options = replace(self.options, late_operands=True)
+        return self._try(0) or self.lowest
+
     def within(self, limit_bytes: int) -> Form | None:
         """The form that needs most of those found within a limit of the step's own memory.
 
@@ -98,6 +103,11 @@ class Search:
         kept = self.keep_results()
         if kept.step_bytes <= limit_bytes:
             return kept
+        late = self.delay_operands()
+        if late.step_bytes <= limit_bytes:
+            return late
+        if late.step_bytes >= kept.step_bytes:
+            self.options = replace(self.options, late_operands=False)
         least_bytes = int(self.original.step_bytes * _SMALLEST)
         plans = _Interval(0, limit_bytes * 2)
         asked_bytes = limit_bytes
