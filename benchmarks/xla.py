@@ -3,7 +3,8 @@
 Every step is compiled as written, without recomputation and within budgets, and run beside the
 original, each in a fresh process, under TensorFlow's default settings: the peak of the step's own
 memory as TensorFlow's allocator has it and as the compiler said, whether all bits are the same, and
-the ratio of step times. Then the lowest peak that is found. Prints a table, and writes JSON if asked:
+the ratio of step times. Where a budget is not kept, it is the lowest that was found. Prints a
+table, and writes JSON if asked:
 
     python benchmarks/xla.py [--models NAME ...] [--budgets PERCENT ...] [--json FILE]
 """
@@ -149,7 +150,7 @@ def keras_step(name: str) -> tuple[ConcreteFunction, Any]:
     model = training.model
     model.optimizer.build(model.trainable_variables)
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]  # TensorFlow has no types
     def step(features: Any, labels: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = model.compute_loss(features, labels, model(features, training=True))

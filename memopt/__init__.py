@@ -50,12 +50,15 @@ if TYPE_CHECKING:
     from memopt.runtime.entry import verify
     from memopt.runtime.profile import Profile, profile
     from memopt.runtime.verification import Verification
+    from memopt.xla.buffer_assignment import CompiledMemory
+    from memopt.xla.entry import compiled_memory
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Budget",
     "BudgetError",
+    "CompiledMemory",
     "CostGraph",
     "Device",
     "ExecutionError",
@@ -88,6 +91,7 @@ __all__ = [
     "Verification",
     "VirtualCluster",
     "analyze",
+    "compiled_memory",
     "disable",
     "enable",
     "enabled",
@@ -106,6 +110,7 @@ __all__ = [
 ]
 
 _IMPORTED_WHEN_USED = {
+    "CompiledMemory": "memopt.xla.buffer_assignment",
     "CostGraph": "memopt.planning.cost_graph",
     "Fit": "memopt.fitting.result",
     "GraphRecord": "memopt.plugin.records",
@@ -115,6 +120,7 @@ _IMPORTED_WHEN_USED = {
     "Policy": "memopt.plugin.policy",
     "Profile": "memopt.runtime.profile",
     "Verification": "memopt.runtime.verification",
+    "compiled_memory": "memopt.xla.entry",
     "disable": "memopt.plugin.switch",
     "enable": "memopt.plugin.switch",
     "enabled": "memopt.plugin.switch",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memopt.cluster import VirtualCluster
 from memopt.costs.choice import GRAPPLER, choose_costs
 from memopt.display import Displayed, Overview, Table, bytes_text, count_text, short_name, time_text
-from memopt.errors import InvalidGraphError
+from memopt.errors import InvalidGraphError, OptionsError
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.verify import verify_graph, verify_references
 from memopt.io import as_item
@@ -173,9 +173,15 @@ def analyze(
         FileError: The path holds no graph, or the file no times.
         InvalidGraphError: The graph breaks a rule, a named node is missing, nothing is fetched, or
             TensorFlow refuses the graph when it is asked for shapes.
-        OptionsError: A device is not described as it should be, or two have the same name.
+        OptionsError: A device is not described as it should be, or two have the same name; or XLA
+            compiles the function.
     """
     item = as_item(graph, fetch, feed)
+    if item.compiled:
+        raise OptionsError(
+            "XLA compiles the function, so none of its operations runs by itself; "
+            "memopt.compiled_memory(function) tells what it holds"
+        )
     loaded = from_graph_def(item.graph_def)
     verify_graph(loaded)
     if not item.fetch:

@@ -43,12 +43,6 @@ if TYPE_CHECKING:
     CostGraphSource = CostGraph | Mapping[str, Any] | str | os.PathLike[str]
 
 
-_COMPILED = (
-    "XLA compiles the function, and drops what graphs are ordered by; memopt.rewrite(function, "
-    "budget=...) makes a function that needs less when it is compiled"
-)
-
-
 def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, by keyword
     graph: GraphSource,
     *,
@@ -138,8 +132,6 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
     if optimizer.pipeline().repeated:
         cluster = VirtualCluster.of(devices)
     item = as_item(graph, fetch, feed)
-    if item.compiled:
-        raise OptionsError(_COMPILED)
     if after_grappler:
         item = _settled_item(item)
     optimizer = _predicting(optimizer, item, flags.kernels or RULES)
@@ -286,7 +278,7 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
     )
     if is_compiled(function):
         if graph_def is not None:
-            raise OptionsError(_COMPILED)
+            raise OptionsError("XLA compiles the function: no graph can be given for it")
         return _rewrite_compiled(function, optimized.keywords, same_bits=same_bits)
     if graph_def is None:
         needs_names = bool(fetch or feed or keep or as_grappler)

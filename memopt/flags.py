@@ -39,6 +39,8 @@ class Flags:
         only: Inside TensorFlow: "training" for graphs that compute gradients, "all" for all.
         deadline_ms: Inside TensorFlow: milliseconds after which a graph is left as it is.
         planning_seconds: Inside TensorFlow: seconds that a plan for a budget may take.
+        same_bits: Inside TensorFlow: whether functions that XLA compiles stay as they are if they
+            would compute other last bits; "true" or "false".
     """
 
     level: str | None = None
@@ -55,6 +57,7 @@ class Flags:
     only: Literal["training", "all"] | None = None
     deadline_ms: int | None = None
     planning_seconds: int | None = None
+    same_bits: bool | None = None
 
     @classmethod
     def parse(cls, text: str) -> Flags:
@@ -94,7 +97,7 @@ _NUMBERS = {
     "deadline_ms": "milliseconds",
     "planning_seconds": "seconds",
 }
-_SWITCHES = ("only_lower",)
+_SWITCHES = ("only_lower", "same_bits")
 _SWITCHED = {"true": True, "false": False}
 _NAMES = (*(field.name for field in fields(Flags)), "memory_limit")
 

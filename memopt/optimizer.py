@@ -188,7 +188,13 @@ class MemoryOptimizer(DisplayedFields):
         Raises:
             InvalidGraphError: The graph breaks a rule, or a fetch, feed or kept node is missing; or
                 shapes do not fit, and a pass of the level goes by them.
+            OptionsError: XLA compiles all of it.
         """
+        if item.compiled:
+            raise OptionsError(
+                "XLA compiles the function, and drops what orders a graph; "
+                "memopt.rewrite(function, budget=...) makes one that needs less when it is compiled"
+            )
         deadline_s = time.monotonic() + self.deadline_ms / 1000 if self.deadline_ms else math.inf
         pipeline = self.pipeline()
         options = self.scheduler or SchedulerOptions(host_memory=not self.as_grappler)

@@ -45,7 +45,7 @@ LAYERS = (
     ("infeasible_budget", "device_limits"),
     ("pipeline",),
     ("optimizer",),
-    ("runtime", "report", "kernels", "plugin", "fitting"),
+    ("runtime", "report", "kernels", "plugin", "fitting", "xla"),
     ("api",),
     ("models",),
     ("demo",),
@@ -59,7 +59,8 @@ SAME_LAYER = {
     "report": {"runtime", "fitting", "kernels"},
     "fitting": {"runtime"},
     "kernels": {"runtime"},
-    "plugin": {"runtime", "kernels"},
+    "plugin": {"runtime", "kernels", "xla"},
+    "xla": {"runtime"},
 }
 """Beside that: files hold items, and reports show what the runtime measured."""
 

@@ -43,9 +43,9 @@ _OPS = {
     "SplitV Square SquaredDifference StridedSlice StridedSliceGrad Sub Tile Transpose Unpack "
     "ZerosLike",
     Fusion.COSTLY: "Atan2 Cos Div Elu EluGrad Erf Erfc Exp Expm1 FloorDiv FloorMod Gelu Inv "
-    "InvGrad Log Log1p LogSoftmax Pow RealDiv Reciprocal ReciprocalGrad Rsqrt RsqrtGrad Selu "
-    "SeluGrad Sigmoid SigmoidGrad Sin Softmax Softplus SoftplusGrad Softsign SoftsignGrad Sqrt SqrtGrad Tan "
-    "Tanh TanhGrad Xdivy Xlogy",
+    "InvGrad Log Log1p LogSoftmax Pow RealDiv Reciprocal ReciprocalGrad Rsqrt RsqrtGrad "
+    "Selu SeluGrad Sigmoid SigmoidGrad Sin Softmax Softplus SoftplusGrad Softsign SoftsignGrad "
+    "Sqrt SqrtGrad Tan Tanh TanhGrad Xdivy Xlogy",
     Fusion.REDUCTION: "All Any BiasAddGrad L2Loss Max Mean Min Prod Sum",
 }
 _FUSIONS = {op: fusion for fusion, ops in _OPS.items() for op in ops.split()}

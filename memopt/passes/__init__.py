@@ -4,6 +4,7 @@ from memopt.context import Context
 from memopt.passes.addn_scheduling import AddnScheduling
 from memopt.passes.base import Pass
 from memopt.passes.bypass_barriers import BypassBarriers
+from memopt.passes.compiled_rematerialization import CompiledRematerialization
 from memopt.passes.fold_shapes import FoldShapes
 from memopt.passes.ordering import Ordering
 from memopt.passes.pin_sums import PinSums
@@ -33,12 +34,15 @@ PASSES: tuple[type[Pass], ...] = (
     # Last: an order of all operations that there will be, and what is recomputed in it.
     Ordering,
     Rematerialization,
+    # In the place of both where XLA compiles the step.
+    CompiledRematerialization,
 )
 
 __all__ = [
     "PASSES",
     "AddnScheduling",
     "BypassBarriers",
+    "CompiledRematerialization",
     "Context",
     "FoldShapes",
     "Ordering",

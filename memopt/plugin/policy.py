@@ -64,6 +64,9 @@ class Policy(DisplayedFields):
             kernels; "measured" for what was measured on this machine, where kernels that were not
             yet are run first, each alone; or a file that `profile_kernels` wrote.
         pass_options: Options of passes, such as "ordering{smallest_bytes=65536}".
+        same_bits: Of functions that XLA compiles: whether they stay as they are if they would
+            compute other last bits, since XLA fuses other operations. All others keep their bits
+            anyway.
 
     Raises:
         OptionsError: An option is not valid.
@@ -85,6 +88,7 @@ class Policy(DisplayedFields):
     small_node_limit: int = 0
     kernels: str | PathLike[str] = RULES
     pass_options: Sequence[str] = ()
+    same_bits: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "level", Level.parse(self.level))

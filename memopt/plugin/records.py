@@ -41,7 +41,7 @@ class GraphRecord(Displayed):
 
     Attributes:
         fingerprint: The same for the same graph, in every process.
-        kind: "function" or "session".
+        kind: "function", "session", or "compiled" for a function that XLA compiles.
         outcome: "rewritten"; "unchanged" if there was nothing to do; "passed over" if the graph
             was not looked at; "failed" if something went wrong, and the graph is as it was.
         reason: Why, or what was done.
@@ -59,7 +59,7 @@ class GraphRecord(Displayed):
     """
 
     fingerprint: str
-    kind: Literal["function", "session"]
+    kind: Literal["function", "session", "compiled"]
     outcome: Outcome
     reason: str
     level: str = ""

@@ -120,6 +120,7 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
     small_node_limit: int = 0,
     kernels: str | PathLike[str] = RULES,
     pass_options: Sequence[str] = (),
+    same_bits: bool = True,
 ) -> Policy:
     """Rewrite every training step that TensorFlow compiles from now on.
 
@@ -154,6 +155,9 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
             kernels; "measured" for what was measured on this machine, where kernels that were not
             yet are run first, each alone; or a file that `profile_kernels` wrote.
         pass_options: Options of passes, such as "ordering{smallest_bytes=65536}".
+        same_bits: Of functions that XLA compiles: whether they stay as they are if they would
+            compute other last bits, since XLA fuses other operations. All others keep their bits
+            anyway.
 
     Returns:
         The policy.
@@ -179,6 +183,7 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
         small_node_limit=small_node_limit,
         kernels=kernels,
         pass_options=pass_options,
+        same_bits=same_bits,
     )
     process = install()
     with process.lock:
@@ -215,6 +220,7 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
     small_node_limit: int = 0,
     kernels: str | PathLike[str] = RULES,
     pass_options: Sequence[str] = (),
+    same_bits: bool = True,
 ) -> AbstractContextManager[Policy]:
     """Rewrite training steps that this thread compiles inside the `with` statement.
 
@@ -247,6 +253,9 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
             kernels; "measured" for what was measured on this machine, where kernels that were not
             yet are run first, each alone; or a file that `profile_kernels` wrote.
         pass_options: Options of passes, such as "ordering{smallest_bytes=65536}".
+        same_bits: Of functions that XLA compiles: whether they stay as they are if they would
+            compute other last bits, since XLA fuses other operations. All others keep their bits
+            anyway.
 
     Returns:
         A context manager that gives the policy.
@@ -272,6 +281,7 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
         small_node_limit=small_node_limit,
         kernels=kernels,
         pass_options=pass_options,
+        same_bits=same_bits,
     )
     return _enabled(policy)
 
@@ -312,6 +322,7 @@ def optimize_function(
     small_node_limit: int = INHERITED,
     kernels: str | PathLike[str] = INHERITED,
     pass_options: Sequence[str] = INHERITED,
+    same_bits: bool = INHERITED,
 ) -> Callable[[F], F]: ...
 
 
@@ -336,6 +347,7 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
     small_node_limit: int = INHERITED,
     kernels: str | PathLike[str] = INHERITED,
     pass_options: Sequence[str] = INHERITED,
+    same_bits: bool = INHERITED,
 ) -> F | Callable[[F], F]:
     """Decorate a function with what is to be done to its graph, above or below `@tf.function`.
 
@@ -369,6 +381,9 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
             kernels; "measured" for what was measured on this machine, where kernels that were not
             yet are run first, each alone; or a file that `profile_kernels` wrote.
         pass_options: Options of passes, such as "ordering{smallest_bytes=65536}".
+        same_bits: Of functions that XLA compiles: whether they stay as they are if they would
+            compute other last bits, since XLA fuses other operations. All others keep their bits
+            anyway.
 
     Returns:
         The decorated function, or a decorator if no function is given.
@@ -394,6 +409,7 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
         "small_node_limit": small_node_limit,
         "kernels": kernels,
         "pass_options": pass_options,
+        "same_bits": same_bits,
     }
     given = {name: value for name, value in options.items() if value is not INHERITED}
     text = scope_text(given, enabled=enabled)

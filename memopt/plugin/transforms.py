@@ -43,14 +43,14 @@ class _Swap:
         try:
             rewritten = rewrite(function)
             if rewritten is not None:
-                _replace(function, rewritten)
+                replace_body(function, rewritten)
         except Exception:  # noqa: BLE001 - a bug of memopt's must not stop the user's tracing
             _log.exception("a function is left unchanged: memopt failed")
         finally:
             _busy.is_set = False
 
 
-def _replace(function: Any, rewritten: Any) -> None:
+def replace_body(function: Any, rewritten: Any) -> None:
     """Let TensorFlow's runtime know another body by the function's name."""
     from tensorflow.core.framework import function_pb2
     from tensorflow.python.eager import context

@@ -1,14 +1,24 @@
-"""Functions that XLA compiles: nothing can rewrite them, and one warning says so."""
+"""Functions that XLA compiles: Grappler never sees them, so they are rewritten when traced."""
 
 from __future__ import annotations
 
+import logging
 import re
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
-from memopt.item import COMPILED, is_compiled
+from memopt.display import bytes_text
+from memopt.errors import MemoptError
+from memopt.item import COMPILED, GrapplerItem, is_compiled
+from memopt.options import Budget, Level
 from memopt.plugin.policy import Policy, current_policy
-from memopt.plugin.records import RECORDS
+from memopt.plugin.records import RECORDS, GraphRecord, fingerprint
+from memopt.plugin.scopes import asked_for
 from memopt.plugin.screening import why_not
+from memopt.plugin.transforms import replace_body
+from memopt.runtime.program import Program
+from memopt.xla.entry import CompiledOptions, CompiledRewrite, rewrite_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,19 +27,23 @@ if TYPE_CHECKING:
 
     from memopt.plugin.process import Process
 
+_log = logging.getLogger("memopt")
+_busy = threading.local()
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _TRACED_NAME = re.compile(
     # The gradient of a function has the number of that, and one of its own.
     r"(?:__inference_)?_*backward_+(?P<differentiated>.*?)(?:_[0-9]+){1,2}"
     r"|(?:__(?:inference|forward))?_*(?P<name>.*?)(?:_[0-9]+)?"
 )
+_CREATES = "VarIsInitializedOp"
+"""An op of functions that make variables: when those are there, the function is traced again."""
+_SECOND_MS = 1000
+_SHARE_OF_COMPILING = 0.5
+"""Of the time that a graph may take, what other forms of it are compiled in."""
 
 
 def watch_traced_functions(process: Process) -> None:
-    """Warn of each function that XLA compiles when it is traced; once in a process.
-
-    Grappler never sees such a function if it is called directly.
-    """
+    """Rewrite each function that XLA compiles when it is traced; once in a process."""
     from tensorflow.python.eager.polymorphic_function import transform
 
     with process.lock:
@@ -41,16 +55,17 @@ def watch_traced_functions(process: Process) -> None:
 
 
 def warn_of_compiled(graph_def: GraphDef) -> None:
-    """Warn of the functions that a graph has XLA compile."""
+    """Warn of the functions that a graph has XLA compile and that were traced before."""
     for name in compiled_functions(graph_def):
-        _warn(name)
+        if name not in _Watch.seen:
+            _warn(plain_name(name), "it was traced before memopt was switched on")
 
 
 def compiled_functions(graph_def: GraphDef) -> Iterator[str]:
-    """The functions that a graph has XLA compile, as their authors call them."""
+    """The functions that a graph has XLA compile, by their names in the graph."""
     for node in graph_def.node:
         if node.op in _CALLS and COMPILED in node.attr and node.attr[COMPILED].b:
-            yield plain_name(node.attr["f"].func.name)
+            yield node.attr["f"].func.name
 
 
 def plain_name(traced: str) -> str:
@@ -60,23 +75,131 @@ def plain_name(traced: str) -> str:
 
 
 class _Watch:
+    """Sees every function that is traced."""
+
     watches_xla = True
+    seen: set[str] = set()  # noqa: RUF012 - one for the process, as TensorFlow's functions are
+    """The compiled functions that were looked at, by TensorFlow's names."""
 
     def __call__(self, function: Any) -> None:
-        policy = current_policy()
+        if getattr(_busy, "is_set", False):
+            return
+        _busy.is_set = True
+        try:
+            if is_compiled(function):
+                self._look_at(function)
+        except Exception as error:  # noqa: BLE001 - a bug of memopt's must not stop the user's tracing
+            RECORDS.say_once(f"a compiled function is left as it is: {error}", error)
+        finally:
+            _busy.is_set = False
+
+    def _look_at(self, function: Any) -> None:
+        graph_def = function.graph.as_graph_def()
+        current = current_policy()
+        policy = None if current is None else asked_for(graph_def, current)
         if not isinstance(policy, Policy):
             return
-        try:
-            if not is_compiled(function):
-                return
-            if not why_not(function.graph.as_graph_def(), policy):
-                _warn(plain_name(function.function_def.signature.name))
-        except Exception as error:  # noqa: BLE001 - a bug of memopt's must not stop the user's tracing
-            RECORDS.say_once(f"a function was not looked at: {error}", error)
+        name = function.function_def.signature.name
+        self.seen.add(name)
+        if why_not(graph_def, policy) or any(n.op == _CREATES for n in graph_def.node):
+            return
+        if policy.level != Level.ORDERED:
+            _warn(plain_name(name), f"level {policy.level} has no effect on it")
+            return
+        _rewrite(function, graph_def, policy)
 
 
-def _warn(name: str) -> None:
-    RECORDS.say_once(
-        f"XLA compiles {name!r}, so nothing can rewrite it and it runs as it is; use "
-        "jit_compile=False to have it rewritten (in Keras, model.compile(jit_compile=False))"
+def _rewrite(function: Any, graph_def: GraphDef, policy: Policy) -> None:
+    """Put the body in the place of a function's own that needs less when it is compiled."""
+    import tensorflow as tf
+
+    name = plain_name(function.function_def.signature.name)
+    started = time.monotonic()
+    try:
+        with tf.init_scope():
+            done = rewrite_compiled(function, _options(policy), program=_program(function))
+            if done.function is not function:
+                replace_body(function, done.function)
+    except MemoptError as error:
+        _warn(name, str(error))
+        RECORDS.add(
+            GraphRecord(
+                fingerprint(graph_def),
+                "compiled",
+                "failed",
+                "XLA compiles it",
+                Level.ORDERED,
+                len(graph_def.node),
+                milliseconds=_SECOND_MS * (time.monotonic() - started),
+                error=f"{type(error).__name__}: {error}",
+            )
+        )
+        return
+    record = _record(graph_def, done, _SECOND_MS * (time.monotonic() - started))
+    RECORDS.add(record)
+    _log.info("%s, which XLA compiles: %s", name, record)
+    _tell(name, done)
+
+
+def _options(policy: Policy) -> CompiledOptions:
+    budget = policy.budget
+    return CompiledOptions(
+        budget=budget if isinstance(budget, Budget) else None,
+        same_bits=policy.same_bits,
+        nearest=True,
+        algorithm=policy.algorithm,
+        scheduler=policy.scheduler,
+        planning_seconds=policy.planning_seconds,
+        seconds=_SHARE_OF_COMPILING * policy.deadline_ms / _SECOND_MS,
     )
+
+
+def _program(function: Any) -> Program:
+    """The step to compile and compare, with its values if they are known where it is traced."""
+    try:
+        return Program.from_concrete_function(function)
+    except Exception:  # noqa: BLE001 - variables may not be initialized, or be of an outer graph
+        return Program.from_item(GrapplerItem.from_concrete_function(function))
+
+
+def _record(graph_def: GraphDef, done: CompiledRewrite, milliseconds: float) -> GraphRecord:
+    held_bytes = done.original.argument_bytes
+    is_changed = done.report is not None
+    told = f"XLA compiled {done.compilations} forms of it"
+    if done.report is not None:
+        told = "; ".join((*(edit.reason for edit in done.report.edits), told))
+    return GraphRecord(
+        fingerprint(graph_def),
+        "compiled",
+        "rewritten" if is_changed else "unchanged",
+        told,
+        Level.ORDERED,
+        len(graph_def.node),
+        len(done.function.graph.get_operations()),
+        held_bytes,
+        held_bytes + done.original.step_peak_bytes,
+        held_bytes + done.memory.step_peak_bytes,
+        held_bytes + done.limit_bytes if done.limit_bytes else 0,
+        milliseconds,
+    )
+
+
+def _tell(name: str, done: CompiledRewrite) -> None:
+    """Warn of a budget that is not kept."""
+    if not done.limit_bytes or done.memory.step_peak_bytes <= done.limit_bytes:
+        return
+    needs = bytes_text(done.memory.step_peak_bytes)
+    why = "the lowest that was found"
+    if done.equal is False:
+        why = (
+            "what keeps the budget computes other last bits, since XLA fuses and rounds otherwise; "
+            "same_bits=False accepts that"
+        )
+    RECORDS.say_once(
+        f"XLA compiles {name!r}: it needs {needs} of its own, over the budget of "
+        f"{bytes_text(done.limit_bytes)} for that: {why}"
+    )
+
+
+def _warn(name: str, why: str) -> None:
+    RECORDS.say_once(f"XLA compiles {name!r}, and it runs as it is: {why}")

@@ -41,6 +41,8 @@ class CompiledOptions:
             what the compiled step itself needs; `None` for what costs nothing.
         same_bits: Whether a function is refused whose results are not those of the original to the
             last bit.
+        nearest: Whether what comes nearest is taken where the budget cannot be kept; else that is
+            an error.
         algorithm: How plans are made.
         scheduler: How the order is found that they go by.
         planning_seconds: After how many seconds a plan ends with what was found.
@@ -50,6 +52,7 @@ class CompiledOptions:
 
     budget: Budget | None = None
     same_bits: bool = True
+    nearest: bool = False
     algorithm: str = BEST
     scheduler: str = BEST
     planning_seconds: float = PLANNING_SECONDS
@@ -69,6 +72,7 @@ class CompiledRewrite:
         report: What was done; `None` for nothing.
         compilations: How often the compiler was asked.
         equal: Whether results are the same to the last bit; `None` where they were not compared.
+            Where bits count and are not the same, the function is the original.
     """
 
     function: ConcreteFunction
@@ -80,10 +84,32 @@ class CompiledRewrite:
     equal: bool | None
 
 
+def compiled_memory(function: ConcreteFunction) -> CompiledMemory:
+    """What a function needs once XLA has compiled it: what its compiler says, in a fresh process.
+
+    The step's own memory is one allocation, whose size and contents at the peak the compiler knows;
+    the peak that TensorFlow's allocator reports of a run is the same to the byte.
+
+    Args:
+        function: A `tf.function` that was traced with arguments of known shapes; if it is not one
+            with `jit_compile=True`, what it would need as one.
+
+    Raises:
+        InvalidGraphError: A shape is not known.
+        OptionsError: The function captures what cannot be taken to another process.
+        ExecutionError: XLA does not compile it.
+    """
+    check_shapes(function)
+    program = Program.from_concrete_function(function)
+    with compiler_process(program) as compiler:
+        return compiler.compile(program.item.graph_def).memory
+
+
 def rewrite_compiled(
     function: ConcreteFunction,
     options: CompiledOptions,
     inputs: Mapping[str, Any] | Sequence[Any] | None = None,
+    program: Program | None = None,
 ) -> CompiledRewrite:
     """A function that computes the same when XLA has compiled it, in less memory.
 
@@ -95,6 +121,7 @@ def rewrite_compiled(
         function: A `tf.function(jit_compile=True)` that was traced.
         options: How.
         inputs: Arguments to compare with; made up if not given.
+        program: The function with all its values, instead of those that it has now.
 
     Raises:
         BudgetError: The budget cannot be kept, or only with other last bits.
@@ -102,8 +129,8 @@ def rewrite_compiled(
         OptionsError: It captures what cannot be taken to another process.
         ExecutionError: XLA does not compile it.
     """
-    program = Program.from_concrete_function(function, inputs)
-    check_shapes(program)
+    check_shapes(function)
+    program = program or Program.from_concrete_function(function, inputs)
     with compiler_process(program) as compiler:
         search = Search(
             program.item,
@@ -120,9 +147,9 @@ def rewrite_compiled(
         limit_bytes, form = _find(search, options)
     equal = _is_equal(program, form, search)
     if equal is False and options.same_bits:
-        if limit_bytes:
+        if limit_bytes and not options.nearest:
             raise _other_bits(search, form, limit_bytes)
-        form, equal = search.original, None
+        form = search.original
     return CompiledRewrite(
         function=(
             function
@@ -147,7 +174,9 @@ def _find(search: Search, options: CompiledOptions) -> tuple[int, Form]:
         return 0, kept if is_worth_it else original
     held_bytes = original.compiled.memory.argument_bytes
     budget_bytes = options.budget.limit_bytes(held_bytes, original.step_bytes)
-    form = search.within(budget_bytes - held_bytes)
+    form = search.within(max(1, budget_bytes - held_bytes))
+    if form is None and options.nearest:
+        form = search.lowest
     if form is None:
         lowest_bytes = held_bytes + search.lowest.step_bytes
         largest = ", ".join(
@@ -163,23 +192,21 @@ def _find(search: Search, options: CompiledOptions) -> tuple[int, Form]:
             lowest_bytes,
             search.lowest,
         )
-    return budget_bytes - held_bytes, form
+    return max(1, budget_bytes - held_bytes), form
 
 
-def check_shapes(program: Program) -> None:
+def check_shapes(function: ConcreteFunction) -> None:
     """Check that XLA can compile a step before it is called.
 
     Raises:
         InvalidGraphError: An argument has a dimension that is not known.
     """
-    from memopt.runtime.step_graph import tensor_specs
-
-    for name, spec in tensor_specs(program.item.graph_def, program.item.feed).items():
-        if spec.shape is None or -1 in spec.shape:
+    for tensor in function.inputs:
+        if not tensor.shape.is_fully_defined():
             raise InvalidGraphError(
-                f"XLA compiles the function when it is called, since the shape of {name} is not "
-                "known before; trace it with arguments of known shapes",
-                node=name.partition(":")[0],
+                f"XLA compiles the function when it is called, since the shape of {tensor.name} is "
+                f"{tensor.shape} before; trace it with arguments of known shapes",
+                node=tensor.op.name,
             )
 
 

@@ -45,6 +45,11 @@ OPTIONS = {
     "serial-loops": ("serial-loops",),
     "ordering": ("ordering", "ordering{sequencer=list,smallest_bytes=1024}"),
     "rematerialization": ("rematerialization{algorithm=sqrt}",),
+    "compiled-rematerialization": (
+        "compiled-rematerialization",
+        "compiled-rematerialization{step_limit=65536,late_operands=true,algorithm=segments}",
+        "compiled-rematerialization{step_limit=65536,triggers=barriers,algorithm=segments}",
+    ),
     "addn-scheduling": (
         "addn-scheduling",
         "addn-scheduling{trust_feeds=true,all_types=true,ordered=true}",

@@ -34,3 +34,32 @@ def test_measured_kernels_predict_what_xla_needs(tmp_path: Path) -> None:
     assert after - held == pytest.approx(measured["step_peak_bytes"], rel=0.02)
     assert measured["step_peak_bytes"] <= off["step_peak_bytes"]
     assert (tmp_path / "memopt" / "kernels.json").is_file()
+
+
+def train_compiled(options: str, how: str) -> dict[str, Any]:
+    return run_child("compiled_training", options, how)
+
+
+@pytest.mark.slow
+def test_keras_steps_that_xla_compiles_keep_a_budget() -> None:
+    off = train_compiled("", "keras")
+    kept = train_compiled("{}", "keras")
+    within = train_compiled('{"budget": "40%"}', "keras")
+    assert off["records"] == []
+    for trained in (kept, within):
+        assert trained["losses"] == off["losses"]
+        assert trained["weights"] == off["weights"]
+        ((outcome, held, before, after, budget),) = trained["records"]
+        assert outcome == "rewritten"
+        assert after - held < 0.7 * (before - held)
+        if budget:
+            assert after <= budget
+
+
+def test_a_decorated_function_that_xla_compiles_keeps_its_budget() -> None:
+    trained = train_compiled("", "decorated")
+    ((outcome, _, before, after, budget),) = trained["records"]
+    assert outcome == "rewritten"
+    assert after <= budget < before
+    again = train_compiled('{"level": "heuristics"}', "keras")
+    assert again["records"] == []
