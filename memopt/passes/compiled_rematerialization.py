@@ -17,14 +17,10 @@ from memopt.passes.base import Pass
 from memopt.rematerialization.algorithms import ALGORITHMS, BEST
 from memopt.rematerialization.limits import Limits
 from memopt.rematerialization.plan_choice import make_plan
-from memopt.rematerialization.rewriting.apply import apply_copies, original_names
-from memopt.rematerialization.rewriting.data_triggers import (
-    BarrierTriggers,
-    DataTriggers,
-    Keeper,
-    can_wait,
-)
+from memopt.rematerialization.rewriting.apply import apply_copies
+from memopt.rematerialization.rewriting.data_triggers import BarrierTriggers, DataTriggers, Keeper
 from memopt.rematerialization.rewriting.eligibility import network_of
+from memopt.rematerialization.rewriting.kept_results import find_kept, may_round
 from memopt.rematerialization.rewriting.late_operands import delay_operands
 from memopt.rematerialization.rewriting.memory_limit import printed_bytes
 from memopt.rematerialization.rewriting.segment_triggers import hold_copies
@@ -34,11 +30,11 @@ from memopt.sequencing.orders import SEQUENCERS
 from memopt.sequencing.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from memopt.buffers.buffer_graph import BufferGraph
     from memopt.context import Context
-    from memopt.graph.graph import Node, Tensor
+    from memopt.graph.graph import Node
     from memopt.graph.rewriter import Rewriter
     from memopt.rematerialization.network import Network
     from memopt.rematerialization.rewriting.data_triggers import Triggers
@@ -48,8 +44,6 @@ ALL, EXACT, NONE = "all", "exact", "none"
 _FUSED = (Fusion.CHEAP, Fusion.COSTLY, Fusion.REDUCTION)
 _FUSED_SHARE = 10
 """The part of its time alone that an operation takes inside of a kernel with others."""
-_LEAST_KEPT_BYTES = 4096
-_PRODUCTS = frozenset({"Mul", "MulNoNan", "Square", "SquaredDifference", "LeakyRelu"})
 
 
 @dataclass(frozen=True)
@@ -160,9 +154,9 @@ class CompiledRematerialization(Pass):
             delay_operands(rewriter, context, order, self._triggers(rewriter, context))
 
     def _keep(self, rewriter: Rewriter, context: Context, backward: set[str]) -> None:
-        found = list(_worth_keeping(rewriter, context, backward))
+        found = find_kept(rewriter, context, backward)
         if self.keep == EXACT:
-            found = [tensor for tensor in found if not _has_product(tensor)]
+            found = [tensor for tensor in found if not may_round(tensor, rewriter)]
         if not found:
             return
         keeper = Keeper(rewriter, context)
@@ -189,55 +183,3 @@ def _network(
         for node, weight in zip(buffers.nodes, network.weights, strict=True)
     ]
     return replace(network, weights=weights)
-
-
-def _worth_keeping(rewriter: Rewriter, context: Context, backward: set[str]) -> Iterator[Tensor]:
-    """Results of the forward part, or copies of them, that both a kernel and a fusion read.
-
-    Not those that a reduction reads: fused with what makes its operand it may add in another order.
-    """
-    graph, properties = rewriter.graph, context.properties
-    for node in graph:
-        if fusion_of(node) is not Fusion.CHEAP or node.name in context.named:
-            continue
-        if any(name in backward for name in original_names(node.name)):
-            continue
-        tensor = node.output(0)
-        outputs = properties.outputs(node.name)
-        if not outputs or outputs[0].least_bytes < _LEAST_KEPT_BYTES:
-            continue
-        if not can_wait(tensor, rewriter):
-            continue
-        fusions = {fusion_of(reader) for reader in _readers(tensor)}
-        if Fusion.REDUCTION in fusions or Fusion.KERNEL not in fusions:
-            continue
-        if fusions & {Fusion.CHEAP, Fusion.COSTLY}:
-            yield tensor
-
-
-def _has_product(tensor: Tensor) -> bool:
-    """Whether the kernel that makes a tensor multiplies: what it fuses decides how it rounds."""
-    seen: set[Node] = set()
-    pending = [tensor.node]
-    while pending:
-        node = pending.pop()
-        if node in seen or fusion_of(node) not in (*_FUSED, Fusion.VIEW):
-            continue
-        if node.op in _PRODUCTS or node.op.startswith("FusedBatchNorm"):
-            return True
-        seen.add(node)
-        pending.extend(source.node for source in node.inputs)
-    return False
-
-
-def _readers(tensor: Tensor) -> set[Node]:
-    """Who reads a tensor, through views of it, too."""
-    found: set[Node] = set()
-    pending = [tensor]
-    while pending:
-        for user, _ in pending.pop().uses:
-            if fusion_of(user) is Fusion.VIEW:
-                pending.extend(user.outputs)
-            else:
-                found.add(user)
-    return found

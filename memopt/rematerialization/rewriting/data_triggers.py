@@ -7,6 +7,7 @@ the last time. What no compiler can take out is a computation whose result it do
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 from memopt.graph import op_types
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from memopt.graph.graph import Tensor
     from memopt.graph.rewriter import Rewriter
 
-_FLOAT, _INT32, _BOOL = 1, 3, 10
+_FLOAT, _INT32, _BOOL, _BFLOAT16 = 1, 3, 10, 14
 _BITS = {_FLOAT: _INT32, 2: 9, 14: 5, 19: 5}
 """Types of floating point, and the integers of as many bits: float, double, bfloat16, half."""
 KEPT_PREFIX = "Kept/"
@@ -42,6 +43,11 @@ class Triggers(Protocol):
 def can_wait(tensor: Tensor, rewriter: Rewriter) -> bool:
     """Whether a tensor can be held back: what a compiler has to know before it compiles cannot."""
     return not tensor.node.op.endswith("Const") and _dtype(tensor, rewriter) in _BITS
+
+
+def is_mask(tensor: Tensor, rewriter: Rewriter) -> bool:
+    """Whether a tensor is of true and false."""
+    return _dtype(tensor, rewriter) == _BOOL
 
 
 class _Builder:
@@ -193,6 +199,9 @@ class Keeper(_Builder):
     What has several large operands, and a reader that is a kernel of its own, is computed once
     (`ComputeGloballyUnfusible`). So x becomes: where x equals itself, x, and else, for what is no
     number, x + x, which is x. That is computed where x is, in the same kernel.
+
+    What is true or false becomes 1 or 0 in bfloat16, and true or false again. XLA takes the first
+    conversion for costly, and does that once, too (`CpuInstructionFusion::IsExpensive`).
     """
 
     def __init__(self, rewriter: Rewriter, context: Context) -> None:
@@ -201,12 +210,21 @@ class Keeper(_Builder):
     def keep(self, tensor: Tensor) -> Tensor:
         """The same values, in memory."""
         dtype = _dtype(tensor, self._rewriter)
+        if dtype == _BOOL:
+            return self._keep_mask(tensor)
         is_number = self._add(tensor, "Equal", [tensor, tensor], T=dtype)
         double = self._add(tensor, "AddV2", [tensor, tensor], T=dtype)
         kept = self._add(tensor, "SelectV2", [is_number, tensor, double], T=dtype)
         self._learn(is_number, tensor, _BOOL)
         self._learn(double, tensor, dtype)
         return self._learn(kept, tensor, dtype)
+
+    def _keep_mask(self, mask: Tensor) -> Tensor:
+        made = mask
+        for source, target in pairwise((_BOOL, _FLOAT, _BFLOAT16, _BOOL)):
+            made = self._add(mask, "Cast", [made], SrcT=source, DstT=target)
+            self._learn(made, mask, target)
+        return made
 
 
 def _dtype(tensor: Tensor, rewriter: Rewriter) -> int:

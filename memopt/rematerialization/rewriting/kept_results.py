@@ -1,0 +1,106 @@
+"""Results of the forward part that XLA would compute again from what is larger: better kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memopt.graph.xla_ops import Fusion, fusion_of
+from memopt.rematerialization.rewriting.apply import original_names
+from memopt.rematerialization.rewriting.data_triggers import can_wait, is_mask
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from memopt.context import Context
+    from memopt.graph.graph import Node, Tensor
+    from memopt.graph.rewriter import Rewriter
+
+_FUSED = frozenset({Fusion.CHEAP, Fusion.COSTLY})
+_MADE_TOGETHER = _FUSED | {Fusion.REDUCTION, Fusion.VIEW}
+_LEAST_BYTES = 4096
+_PRODUCTS = frozenset({"Mul", "MulNoNan", "Square", "SquaredDifference", "LeakyRelu"})
+_NORMALIZATION = "FusedBatchNorm"
+
+
+def find_kept(rewriter: Rewriter, context: Context, backward: Collection[str]) -> list[Tensor]:
+    """Results of the forward part, or copies of them, that are better kept; linear in edges.
+
+    1. What both a kernel and a fusion read: it is in memory for the kernel, and for the fusion what
+       it is made of is. Not what a reduction reads: fused with what makes its operand it may add in
+       another order.
+    2. Masks that the backward part reads (which elements were dropped): what they are compared of
+       is four times as large.
+
+    Args:
+        rewriter: The graph.
+        context: The sizes of tensors, and what must stay as it is called.
+        backward: Names of the nodes of the backward part.
+    """
+    found = []
+    for node in rewriter.graph:
+        if fusion_of(node) is not Fusion.CHEAP or node.name in context.named:
+            continue
+        outputs = context.properties.outputs(node.name)
+        if not outputs or outputs[0].least_bytes < _LEAST_BYTES or _is_in(node, backward):
+            continue
+        tensor = node.output(0)
+        if is_mask(tensor, rewriter):
+            is_better = _is_read_behind(tensor, backward)
+        else:
+            is_better = can_wait(tensor, rewriter) and _is_read_both_ways(tensor)
+        if is_better:
+            found.append(tensor)
+    return found
+
+
+def _is_read_behind(mask: Tensor, backward: Collection[str]) -> bool:
+    """Whether only fusions read a mask, and some of the backward part."""
+    readers = _readers(mask)
+    is_fused = all(fusion_of(reader) in _FUSED for reader in readers)
+    return is_fused and any(_is_in(reader, backward) for reader in readers)
+
+
+def _is_read_both_ways(tensor: Tensor) -> bool:
+    """Whether kernels and fusions read a result, and no reductions."""
+    fusions = {fusion_of(reader) for reader in _readers(tensor)}
+    if Fusion.REDUCTION in fusions or Fusion.KERNEL not in fusions:
+        return False
+    return not fusions.isdisjoint(_FUSED)
+
+
+def may_round(tensor: Tensor, rewriter: Rewriter) -> bool:
+    """Whether the kernel that makes a result multiplies: what it fuses decides how it rounds.
+
+    Masks are compared of random numbers, which no product makes.
+    """
+    if is_mask(tensor, rewriter):
+        return False
+    seen: set[Node] = set()
+    pending = [tensor.node]
+    while pending:
+        node = pending.pop()
+        if node in seen or fusion_of(node) not in _MADE_TOGETHER:
+            continue
+        if node.op in _PRODUCTS or node.op.startswith(_NORMALIZATION):
+            return True
+        seen.add(node)
+        pending.extend(source.node for source in node.inputs)
+    return False
+
+
+def _is_in(node: Node, names: Collection[str]) -> bool:
+    """Whether a node, or what it is a copy of, is among those that are named."""
+    return any(name in names for name in original_names(node.name))
+
+
+def _readers(tensor: Tensor) -> set[Node]:
+    """Who reads a tensor, through views of it, too."""
+    found: set[Node] = set()
+    pending = [tensor]
+    while pending:
+        for user, _ in pending.pop().uses:
+            if fusion_of(user) is Fusion.VIEW:
+                pending.extend(user.outputs)
+            else:
+                found.add(user)
+    return found
