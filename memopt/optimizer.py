@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from memopt.buffers.kernel_signature import is_compiled
 from memopt.collector import collector_paused
 from memopt.costs.choice import GRAPPLER, choose_costs
 from memopt.device_limits import MemoryLimits, device_memory, find_limits
@@ -332,7 +333,8 @@ def _parts(
     library = graph.library
     if not isinstance(library, Library):
         return
-    for name in library.called_by(graph):
+    # What XLA compiles stays as it is: nothing would act there.
+    for name in library.called_by(graph, is_compiled):
         body = library.graph(name)
         known = properties.function(name)
         results = [node.name for node in body if node.op == RESULT]

@@ -14,6 +14,8 @@ from memopt.graph.graph import Graph, Node, Tensor
 from memopt.graph.nodedef import add_node_def, write_node_def
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
     from tensorflow.core.framework.function_pb2 import FunctionDef, FunctionDefLibrary
     from tensorflow.core.framework.op_def_pb2 import OpDef
@@ -62,8 +64,14 @@ class Library:
                 ) from error
         return self._graphs[name]
 
-    def called_by(self, graph: Graph) -> list[str]:
+    def called_by(
+        self, graph: Graph, passes_over: Callable[[Node], bool] = lambda _: False
+    ) -> list[str]:
         """The functions that a graph calls, directly or through others, in order of discovery.
+
+        Args:
+            graph: The graph.
+            passes_over: Which calls do not count.
 
         Raises:
             InvalidGraphError: A body breaks a rule.
@@ -74,6 +82,8 @@ class Library:
         pending = [graph]
         while pending:
             for node in pending.pop():
+                if passes_over(node):
+                    continue
                 for name in op_types.called_functions(node, self):
                     if name not in found and name in self._functions:
                         found[name] = None

@@ -57,7 +57,7 @@ class CompiledOptions:
     scheduler: str = BEST
     planning_seconds: float = PLANNING_SECONDS
     seconds: float = math.inf
-    most_compilations: int = 7
+    most_compilations: int = 9
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from memopt.context import Context
 from memopt.errors import PassError
 from memopt.graph.graphdef import from_graph_def, to_graph_def
+from memopt.passes.compiled_rematerialization import NONE
 from memopt.pipeline import Pipeline
 from memopt.shapes.properties import Properties
 
@@ -66,7 +67,7 @@ class Search:
     item: GrapplerItem
     compiler: CompilerProcess
     options: CompiledRematerialization
-    most_compilations: int = 7
+    most_compilations: int = 9
     seconds: float = math.inf
     forms: list[Form] = field(default_factory=list)
 
@@ -89,9 +90,19 @@ class Search:
         return self._try(0) or self.original
 
     def delay_operands(self) -> Form:
-        """The same, and operands of convolutions are copied late, as in all forms from then on."""
-        self.options = replace(self.options, late_operands=True)
-        return self._try(0) or self.lowest
+        """The lowest of forms in which nothing is computed again, and operands are copied late.
+
+        With results kept and without; all forms from then on are made in the way of the lowest.
+        """
+        lowest, best = self.lowest, self.options
+        for keep in dict.fromkeys((self.options.keep, NONE)):
+            way = replace(best, late_operands=True, keep=keep)
+            self.options = way
+            form = self._try(0)
+            if form is not None and form.step_bytes < lowest.step_bytes:
+                lowest, best = form, way
+        self.options = best
+        return lowest
 
     def within(self, limit_bytes: int) -> Form | None:
         """The form that needs most of those found within a limit of the step's own memory.
@@ -106,8 +117,6 @@ class Search:
         late = self.delay_operands()
         if late.step_bytes <= limit_bytes:
             return late
-        if late.step_bytes >= kept.step_bytes:
-            self.options = replace(self.options, late_operands=False)
         least_bytes = int(self.original.step_bytes * _SMALLEST)
         plans = _Interval(0, limit_bytes * 2)
         asked_bytes = limit_bytes

@@ -12,7 +12,7 @@ import memopt
 from memopt.context import Context
 from memopt.errors import BudgetError, InvalidGraphError, OptionsError
 from memopt.graph.graphdef import from_graph_def, to_graph_def
-from memopt.item import COMPILED
+from memopt.item import COMPILED, GrapplerItem
 from memopt.models import MODELS, TINY
 from memopt.passes import CompiledRematerialization
 from memopt.pipeline import Pipeline
@@ -161,3 +161,16 @@ def test_barriers_are_gone_before_equal_operations_are_merged(relu_step: Concret
         unchanged = compiler.compile(program.item.graph_def).memory.step_peak_bytes
     assert needed["data"] < 0.8 * unchanged
     assert needed["barriers"] > 0.95 * unchanged
+
+
+def test_what_a_graph_has_compiled_stays_as_it_is(relu_step: ConcreteFunction) -> None:
+    """Passes do not act inside of it; what is around it is rewritten."""
+    import tensorflow as tf
+
+    outer = tf.function(lambda samples: relu_step(samples) * 2.0)
+    function = outer.get_concrete_function(tf.TensorSpec((BATCH, WIDTH)))
+    before = GrapplerItem.from_concrete_function(function).graph_def
+    result = memopt.optimize(function, level="ordered")
+    assert [graph.function for graph in result.report.graphs] == [""]
+    bodies = {each.signature.name: each for each in result.graph_def.library.function}
+    assert bodies == {each.signature.name: each for each in before.library.function}
