@@ -143,6 +143,8 @@ class GrapplerItem(Displayed):
 
 
 def is_compiled(function: ConcreteFunction) -> bool:
-    """Whether XLA compiles a function."""
-    declared = function.function_def.attr
-    return COMPILED in declared and bool(declared[COMPILED].b)
+    """Whether XLA compiles a function; what is none is not compiled."""
+    declared = getattr(function, "function_def", None)
+    if declared is None or COMPILED not in declared.attr:
+        return False
+    return bool(declared.attr[COMPILED].b)

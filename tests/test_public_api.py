@@ -13,14 +13,13 @@ import pytest
 import memopt
 
 NAMES = (
-    "Budget BudgetError CostGraph Device ExecutionError FileError Fit GraphRecord GraphReport "
-    "GrapplerItem InvalidGraphError KernelProfile Level MemoptError MemoryAnalysis "
-    "MemoryOptimizer "
-    "OptimizationReport OptimizationResult Options OptionsError OutOfMemoryError PassError "
-    "PassReport Plan PluginError PluginStatus Policy Profile RewriteError RuntimeMemory "
-    "VariableSpec Verification VirtualCluster analyze disable enable enabled fit "
-    "last_reports optimize optimize_function plan plugin_status profile profile_kernels rewrite "
-    "save sweep verify"
+    "Budget BudgetError CompiledMemory CostGraph Device ExecutionError FileError Fit "
+    "GraphRecord GraphReport GrapplerItem InvalidGraphError KernelProfile Level MemoptError "
+    "MemoryAnalysis MemoryOptimizer OptimizationReport OptimizationResult Options "
+    "OptionsError OutOfMemoryError PassError PassReport Plan PluginError PluginStatus Policy "
+    "Profile RewriteError RuntimeMemory VariableSpec Verification VirtualCluster analyze "
+    "compiled_memory disable enable enabled fit last_reports optimize optimize_function plan "
+    "plugin_status profile profile_kernels rewrite save sweep verify"
 ).split()
 
 

@@ -91,6 +91,7 @@ def test_rewrite_takes_the_options_of_optimize() -> None:
     taken = options_of(memopt.rewrite)
     assert taken.pop("graph_def") == ("GraphDef | None", None)
     assert taken.pop("after_grappler") == ("bool | None", None)
+    assert taken.pop("same_bits") == ("bool", True)
     options = options_of(memopt.optimize)
     assert options.pop("after_grappler") == ("bool", False)
     assert taken == options
@@ -209,6 +210,7 @@ def test_every_option_of_enabled_reaches_the_policy(monkeypatch: pytest.MonkeyPa
         "small_node_limit": 2,
         "kernels": "measured",
         "pass_options": ["rematerialization{find_lowest=false}"],
+        "same_bits": False,
     }
     assert given.keys() == POLICY.keys()
     memopt.enabled(**given)
