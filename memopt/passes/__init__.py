@@ -6,6 +6,7 @@ from memopt.passes.base import Pass
 from memopt.passes.bypass_barriers import BypassBarriers
 from memopt.passes.compiled_rematerialization import CompiledRematerialization
 from memopt.passes.fold_shapes import FoldShapes
+from memopt.passes.inline_calls import InlineCalls
 from memopt.passes.ordering import Ordering
 from memopt.passes.pin_sums import PinSums
 from memopt.passes.recomputation import Recomputation
@@ -34,7 +35,8 @@ PASSES: tuple[type[Pass], ...] = (
     # Last: an order of all operations that there will be, and what is recomputed in it.
     Ordering,
     Rematerialization,
-    # In the place of both where XLA compiles the step.
+    # In the place of all others where XLA compiles the step.
+    InlineCalls,
     CompiledRematerialization,
 )
 
@@ -45,6 +47,7 @@ __all__ = [
     "CompiledRematerialization",
     "Context",
     "FoldShapes",
+    "InlineCalls",
     "Ordering",
     "Pass",
     "PinSums",

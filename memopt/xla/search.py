@@ -11,13 +11,16 @@ from memopt.context import Context
 from memopt.errors import PassError
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.passes.compiled_rematerialization import NONE
+from memopt.passes.inline_calls import InlineCalls
 from memopt.pipeline import Pipeline
+from memopt.shapes.function_calls import CALLS
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
     from memopt.item import GrapplerItem
+    from memopt.passes.base import Pass
     from memopt.passes.compiled_rematerialization import CompiledRematerialization
     from memopt.result import PassReport
     from memopt.xla.compiler import Compiled, CompilerProcess
@@ -152,13 +155,22 @@ class Search:
         return form
 
     def _rewrite(self, limit_bytes: int) -> tuple[GraphDef, PassReport]:
-        pipeline = Pipeline((replace(self.options, step_limit=limit_bytes),), ())
         graph = from_graph_def(self.item.graph_def)
+        fetched = (name.partition(":")[0] for name in self.item.fetched_tensors)
+        passes: list[Pass] = [replace(self.options, step_limit=limit_bytes)]
+        # What a call gives is handed to the caller under its name only if it stays a call.
+        if not any(name in graph and graph[name].op in CALLS for name in fetched):
+            passes.insert(0, InlineCalls())
+        pipeline = Pipeline(tuple(passes), ())
         # What the pass adds to them is for this form alone.
         context = Context.of_item(self.item, Properties.of(self.item))
-        (report,) = pipeline.run("", graph, context, math.inf).passes
+        reports = pipeline.run("", graph, context, math.inf).passes
+        report = reports[-1]
         if report.failure:
             raise PassError(report.failure)
+        if not report.edits:
+            # Bodies in the place of calls are for the other pass alone.
+            return self.item.graph_def, report
         return to_graph_def(graph), report
 
 

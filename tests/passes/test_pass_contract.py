@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from support.nested import nested_step
 from support.random_graphs import random_training_graph
 from support.random_sums import addn_stages, random_sums_graph
 
@@ -45,6 +46,7 @@ OPTIONS = {
     "serial-loops": ("serial-loops",),
     "ordering": ("ordering", "ordering{sequencer=list,smallest_bytes=1024}"),
     "rematerialization": ("rematerialization{algorithm=sqrt}",),
+    "inline-calls": ("inline-calls",),
     "compiled-rematerialization": (
         "compiled-rematerialization",
         "compiled-rematerialization{step_limit=65536,late_operands=true,algorithm=segments}",
@@ -218,6 +220,8 @@ def test_work_is_found_in_a_model(spec: str, tiny_item: Callable[[str], Grappler
         item = tiny_item("bert")
     if spec == "pin-sums":
         item = GrapplerItem(to_graph_def(parse_graph(OPEN_SUM)), ("x:0", "y:0"), ("s", "n"))
+    if spec == "inline-calls":
+        item = GrapplerItem.from_concrete_function(nested_step())
     if spec.startswith("addn-scheduling"):
         item = GrapplerItem(addn_stages(3, device=GPU.name), fetch=("train",))
     assert run(spec, item).rewriter.modified
