@@ -74,6 +74,7 @@ benchmark: $(SETUP)  ## the tables of the README
 	$(BIN)/python benchmarks/kernel_memory.py
 	$(BIN)/python benchmarks/layer_kernels.py
 	$(BIN)/python benchmarks/truth.py
+	$(BIN)/python benchmarks/xla.py
 
 N ?= 1000
 FILES ?= 100

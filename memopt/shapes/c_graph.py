@@ -15,6 +15,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from memopt.errors import InvalidGraphError
+from memopt.shapes.recursion import refuse_recursion
 from memopt.shapes.tensor_properties import tensor_properties
 
 if TYPE_CHECKING:
@@ -116,8 +117,10 @@ class CGraph:
                 stand for them, each `node:port`.
 
         Raises:
-            InvalidGraphError: TensorFlow refuses the nodes; the message is TensorFlow's.
+            InvalidGraphError: TensorFlow refuses the nodes; the message is TensorFlow's. Or a
+                function calls itself.
         """
+        refuse_recursion(graph_def)
         api = self._api
         content = graph_def.SerializeToString()
         options = api.NewImportGraphDefOptions()

@@ -14,6 +14,7 @@ from memopt.shapes.function_calls import (
     tensor_name,
     unused_name,
 )
+from memopt.shapes.recursion import refuse_recursion
 from memopt.shapes.tensor_properties import tensor_properties
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ def _ask_grappler(meta_graph: MetaGraphDef) -> dict[str, tuple[TensorProperties,
     """The properties of every node's outputs; everything is fed that is a Placeholder."""
     from tensorflow.python.grappler import _pywrap_tf_item
 
+    refuse_recursion(meta_graph.graph_def)
     try:
         # Colocation says nothing of shapes.
         item = _pywrap_tf_item.TF_NewItem(meta_graph.SerializeToString(), True, False)

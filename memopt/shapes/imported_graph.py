@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from memopt.shapes.c_graph import CGraph, import_error
+from memopt.shapes.recursion import refuse_recursion
 from memopt.shapes.tensor_properties import tensor_properties
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class PythonGraph:
         import tensorflow as tf
         from tensorflow.core.framework import graph_pb2
 
+        refuse_recursion(graph_def)
         # The importer writes defaults into the message that it is given.
         own: GraphDef = graph_pb2.GraphDef()
         own.CopyFrom(graph_def)
