@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _ENOUGH = 0.92
 """The share of a limit that a form has to use for no larger one to be looked for."""
+_MOST_IN_VAIN = 2
+"""How many plans for less may come out no lower than what there was before."""
 _SMALLEST = 0.02
 """The share of the original's own memory below which no limit is tried."""
 
@@ -123,16 +125,21 @@ class Search:
         least_bytes = int(self.original.step_bytes * _SMALLEST)
         plans = _Interval(0, limit_bytes * 2)
         asked_bytes = limit_bytes
-        while not self._is_over():
+        in_vain = 0
+        while not self._is_over() and in_vain < _MOST_IN_VAIN:
+            lowest_bytes = self.lowest.step_bytes
             form = self._try(asked_bytes)
-            if form is not None and form.step_bytes <= limit_bytes * _ENOUGH:
-                plans.low = max(plans.low, asked_bytes)
-            elif form is not None and form.step_bytes <= limit_bytes:
+            if form is None:
+                # The same plan as for more: there is none below it.
                 break
+            if limit_bytes * _ENOUGH < form.step_bytes <= limit_bytes:
+                break
+            if form.step_bytes <= limit_bytes:
+                plans.low = max(plans.low, asked_bytes)
             else:
                 plans.high = min(plans.high, asked_bytes)
-            over_bytes = 0 if form is None else form.step_bytes - limit_bytes
-            asked_bytes = plans.inside(asked_bytes - over_bytes)
+                in_vain = 0 if form.step_bytes < lowest_bytes else in_vain + 1
+            asked_bytes = plans.inside(asked_bytes - (form.step_bytes - limit_bytes))
             if asked_bytes < least_bytes or plans.is_narrow(limit_bytes):
                 break
         found = [form for form in self.forms if form.step_bytes <= limit_bytes]
