@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _ENOUGH = 0.92
 """The share of a limit that a form has to use for no larger one to be looked for."""
-_MOST_IN_VAIN = 2
+_MOST_IN_VAIN = 4
 """How many plans for less may come out no lower than what there was before."""
 _SMALLEST = 0.02
 """The share of the original's own memory below which no limit is tried."""
