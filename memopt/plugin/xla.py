@@ -12,6 +12,7 @@ from memopt.display import bytes_text
 from memopt.errors import MemoptError
 from memopt.item import COMPILED, GrapplerItem, is_compiled
 from memopt.options import Budget, Level
+from memopt.plugin.device_memory import device_budget
 from memopt.plugin.policy import Policy, current_policy
 from memopt.plugin.records import RECORDS, GraphRecord, fingerprint
 from memopt.plugin.scopes import asked_for
@@ -117,7 +118,8 @@ def _rewrite(function: Any, graph_def: GraphDef, policy: Policy) -> None:
     started = time.monotonic()
     try:
         with tf.init_scope():
-            done = rewrite_compiled(function, _options(policy), program=_program(function))
+            options = _options(policy, graph_def)
+            done = rewrite_compiled(function, options, program=_program(function))
             if done.function is not function:
                 replace_body(function, done.function)
     except MemoptError as error:
@@ -141,8 +143,10 @@ def _rewrite(function: Any, graph_def: GraphDef, policy: Policy) -> None:
     _tell(name, done)
 
 
-def _options(policy: Policy) -> CompiledOptions:
+def _options(policy: Policy, graph_def: GraphDef) -> CompiledOptions:
     budget = policy.budget
+    if isinstance(budget, Budget) and budget.of_device:
+        budget = _budget_here(graph_def)
     return CompiledOptions(
         budget=budget if isinstance(budget, Budget) else None,
         same_bits=policy.same_bits,
@@ -152,6 +156,17 @@ def _options(policy: Policy) -> CompiledOptions:
         planning_seconds=policy.planning_seconds,
         seconds=_SHARE_OF_COMPILING * policy.deadline_ms / _SECOND_MS,
     )
+
+
+def _budget_here(graph_def: GraphDef) -> Budget:
+    """What the device has on which a function runs that is not placed yet: the first of its kind."""
+    import tensorflow as tf
+
+    placed = type(graph_def)()
+    device = (tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU"))[0]
+    placed.node.add(name="placed", op="NoOp", device=device.name)
+    budget = device_budget(placed)
+    return budget.devices[0][1] if budget.devices else budget
 
 
 def _program(function: Any) -> Program:
