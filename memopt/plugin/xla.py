@@ -159,7 +159,7 @@ def _options(policy: Policy, graph_def: GraphDef) -> CompiledOptions:
 
 
 def _budget_here(graph_def: GraphDef) -> Budget:
-    """What the device has on which a function runs that is not placed yet: the first of its kind."""
+    """What the device has that a function runs on which is not placed yet: the first one."""
     import tensorflow as tf
 
     placed = type(graph_def)()
