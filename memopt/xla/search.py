@@ -92,7 +92,7 @@ class Search:
 
     def keep_results(self) -> Form:
         """The form in which nothing is computed again, and less is computed again by XLA."""
-        return self._try(0) or self.original
+        return self._try(0)
 
     def delay_operands(self) -> Form:
         """The lowest of forms in which nothing is computed again, and operands are copied late.
@@ -104,7 +104,7 @@ class Search:
             way = replace(best, late_operands=True, keep=keep)
             self.options = way
             form = self._try(0)
-            if form is not None and form.step_bytes < lowest.step_bytes:
+            if form.step_bytes < lowest.step_bytes:
                 lowest, best = form, way
         self.options = best
         return lowest
@@ -129,16 +129,13 @@ class Search:
         while not self._is_over() and in_vain < _MOST_IN_VAIN:
             lowest_bytes = self.lowest.step_bytes
             form = self._try(asked_bytes)
-            if form is None:
-                # The same plan as for more: there is none below it.
-                break
             if limit_bytes * _ENOUGH < form.step_bytes <= limit_bytes:
                 break
             if form.step_bytes <= limit_bytes:
                 plans.low = max(plans.low, asked_bytes)
             else:
                 plans.high = min(plans.high, asked_bytes)
-                in_vain = 0 if form.step_bytes < lowest_bytes else in_vain + 1
+                in_vain += bool(form.planned_bytes) and form.step_bytes >= lowest_bytes
             asked_bytes = plans.inside(asked_bytes - (form.step_bytes - limit_bytes))
             if asked_bytes < least_bytes or plans.is_narrow(limit_bytes):
                 break
@@ -149,14 +146,15 @@ class Search:
         is_late = time.monotonic() - self._started > self.seconds
         return is_late or len(self.forms) >= self.most_compilations
 
-    def _try(self, limit_bytes: int) -> Form | None:
+    def _try(self, limit_bytes: int) -> Form:
         """Plan within a limit of the step's own memory, 0 for none, and have that compiled.
 
-        `None` if that is a form which was compiled already.
+        Of a plan that was compiled already, the form that it was then.
         """
         graph_def, report = self._rewrite(limit_bytes)
-        if any(graph_def == form.compiled.graph_def for form in self.forms):
-            return None
+        for known in self.forms:
+            if graph_def == known.compiled.graph_def:
+                return known
         form = Form(self.compiler.compile(graph_def), report, limit_bytes)
         self.forms.append(form)
         return form
