@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 from memopt.errors import InvalidGraphError
@@ -102,3 +103,11 @@ def _parse_shape(text: str, shape: TensorShapeProto) -> None:
         if size != "?" and not size.isdecimal():
             raise InvalidGraphError(f"{text!r} is no shape")
         shape.dim.add().size = -1 if size == "?" else int(size)
+
+
+@cache
+def type_attribute(dtype: int) -> AttrValue:
+    """The attribute that says a type, by TensorFlow's enumeration value; not to be changed."""
+    from tensorflow.core.framework import attr_value_pb2
+
+    return attr_value_pb2.AttrValue(type=dtype)

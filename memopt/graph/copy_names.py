@@ -1,4 +1,20 @@
 """Names of the nodes that recomputation adds to a graph, as Grappler gives them."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memopt.graph.graph import Graph
+
 COPY_PREFIX = "Recomputed/"
 TRIGGER_PREFIX = "RecomputeTrigger/"
+
+
+def free_name(name: str, graph: Graph, separator: str = "/") -> str:
+    """A name that no node has: the name itself, or with a number behind it."""
+    number, found = 0, name
+    while found in graph:
+        number += 1
+        found = f"{name}{separator}{number}"
+    return found

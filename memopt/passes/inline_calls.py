@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from memopt.graph.copy_names import free_name
 from memopt.graph.functiondef import ARGUMENT, RESULT, Library
 from memopt.graph.op_types import MERGES, called_functions, is_stateful, port_types
 from memopt.graph.rewriter import Touches
@@ -173,9 +174,4 @@ class _Inlining:
         return self._arguments[node].node if node in self._arguments else self._made[node]
 
     def _free_name(self, name: str) -> str:
-        graph, number = self._rewriter.graph, 0
-        found = f"{self._call.name}/{name}"
-        while found in graph:
-            number += 1
-            found = f"{self._call.name}/{name}_{number}"
-        return found
+        return free_name(f"{self._call.name}/{name}", self._rewriter.graph, "_")

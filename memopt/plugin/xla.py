@@ -19,6 +19,7 @@ from memopt.plugin.scopes import asked_for
 from memopt.plugin.screening import why_not
 from memopt.plugin.transforms import replace_body
 from memopt.runtime.program import Program
+from memopt.shapes.function_calls import CALLS
 from memopt.xla.entry import CompiledOptions, CompiledRewrite, rewrite_compiled
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("memopt")
 _busy = threading.local()
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _TRACED_NAME = re.compile(
     # The gradient of a function has the number of that, and one of its own.
     r"(?:__inference_)?_*backward_+(?P<differentiated>.*?)(?:_[0-9]+){1,2}"
@@ -65,7 +65,7 @@ def warn_of_compiled(graph_def: GraphDef) -> None:
 def compiled_functions(graph_def: GraphDef) -> Iterator[str]:
     """The functions that a graph has XLA compile, by their names in the graph."""
     for node in graph_def.node:
-        if node.op in _CALLS and COMPILED in node.attr and node.attr[COMPILED].b:
+        if node.op in CALLS and COMPILED in node.attr and node.attr[COMPILED].b:
             yield node.attr["f"].func.name
 
 

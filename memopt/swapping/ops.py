@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph import op_types
+from memopt.graph.attributes import type_attribute
 from memopt.shapes.tensor_properties import TensorProperties
 from memopt.swapping.history import (
     PREFIXES,
@@ -129,7 +130,7 @@ class Swapped(NamedTuple):
 
     def attributes(self, key: str) -> dict[str, AttrValue]:
         """The attributes of an operation that says the type under that key."""
-        attributes = {key: _type(self.dtype)}
+        attributes = {key: type_attribute(self.dtype)}
         if self.colocation is not None:
             attributes[COLOCATION] = self.colocation
         return attributes
@@ -243,10 +244,3 @@ def colocate(group: str, attributes: Mapping[str, AttrValue] | None = None) -> A
         value.CopyFrom(attributes[COLOCATION])
     value.list.s.append(f"loc@{group}".encode())
     return value
-
-
-@cache
-def _type(dtype: int) -> AttrValue:
-    from tensorflow.core.framework import attr_value_pb2
-
-    return attr_value_pb2.AttrValue(type=dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from memopt.graph.copy_names import COPY_PREFIX
+from memopt.graph.copy_names import COPY_PREFIX, free_name
 from memopt.graph.removal import Removal
 from memopt.rematerialization.storage.conversions import Conversions
 from memopt.sequencing.frames import CONTROL_FLOW, find_frames
@@ -114,12 +114,7 @@ class _Applying:
 
     def _free_name(self, name: str) -> str:
         """`Recomputed/<name>`, and from the second copy on with a number."""
-        graph, number = self._rewriter.graph, 0
-        found = COPY_PREFIX + name
-        while found in graph:
-            number += 1
-            found = f"{COPY_PREFIX}{name}/{number}"
-        return found
+        return free_name(COPY_PREFIX + name, self._rewriter.graph)
 
     def _inputs(self, instruction: int) -> list[Tensor]:
         """The tensors of an instruction, from the copies where it reads copies."""

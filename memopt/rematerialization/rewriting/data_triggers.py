@@ -11,17 +11,17 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 from memopt.graph import op_types
-from memopt.graph.copy_names import TRIGGER_PREFIX
+from memopt.graph.attributes import type_attribute
+from memopt.graph.copy_names import TRIGGER_PREFIX, free_name
 from memopt.shapes.tensor_properties import ELEMENT_BYTES, TensorProperties
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tensorflow.core.framework.attr_value_pb2 import AttrValue
-
     from memopt.context import Context
     from memopt.graph.graph import Tensor
     from memopt.graph.rewriter import Rewriter
+    from memopt.shapes.properties import Properties
 
 _FLOAT, _INT32, _BOOL, _BFLOAT16 = 1, 3, 10, 14
 _BITS = {_FLOAT: _INT32, 2: 9, 14: 5, 19: 5}
@@ -45,6 +45,12 @@ def can_wait(tensor: Tensor, rewriter: Rewriter) -> bool:
     return not tensor.node.op.endswith("Const") and _dtype(tensor, rewriter) in _BITS
 
 
+def least_bytes(tensor: Tensor, properties: Properties) -> int:
+    """The bytes that a tensor has at least; 0 for one of which nothing is known."""
+    outputs = properties.outputs(tensor.node.name)
+    return outputs[tensor.port].least_bytes if tensor.port < len(outputs) else 0
+
+
 def is_mask(tensor: Tensor, rewriter: Rewriter) -> bool:
     """Whether a tensor is of true and false."""
     return _dtype(tensor, rewriter) == _BOOL
@@ -61,7 +67,7 @@ class _Builder:
 
     def _add(self, of: Tensor, op: str, inputs: Sequence[Tensor], **attributes: int) -> Tensor:
         """A node of one output beside another one, which has the shape of the first input."""
-        typed = {name: _type(dtype) for name, dtype in attributes.items()}
+        typed = {name: type_attribute(dtype) for name, dtype in attributes.items()}
         name = self._free_name(f"{of.node.name}/{op}")
         node = self._rewriter.add_node(
             name, op, inputs=inputs, device=of.node.device, attributes=typed
@@ -97,19 +103,14 @@ class _Builder:
                 self._free_name("Const"),
                 "Const",
                 device=of.node.device,
-                attributes={"dtype": _type(_INT32), "value": value},
+                attributes={"dtype": type_attribute(_INT32), "value": value},
             )
             shape = (len(numbers),) if isinstance(numbers, list) else ()
             self._constants[key] = self._note(node.output(0), shape, _INT32)
         return self._constants[key]
 
     def _free_name(self, name: str) -> str:
-        graph, number = self._rewriter.graph, 0
-        found = self._prefix + name
-        while found in graph:
-            number += 1
-            found = f"{self._prefix}{name}/{number}"
-        return found
+        return free_name(self._prefix + name, self._rewriter.graph)
 
 
 class DataTriggers(_Builder):
@@ -229,9 +230,3 @@ class Keeper(_Builder):
 
 def _dtype(tensor: Tensor, rewriter: Rewriter) -> int:
     return op_types.port_types(tensor.node, rewriter.graph.library).outputs[tensor.port]
-
-
-def _type(dtype: int) -> AttrValue:
-    from tensorflow.core.framework import attr_value_pb2
-
-    return attr_value_pb2.AttrValue(type=dtype)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.graph.xla_ops import Fusion, fusion_of
-from memopt.rematerialization.rewriting.data_triggers import can_wait
+from memopt.rematerialization.rewriting.data_triggers import can_wait, least_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,7 +48,8 @@ def delay_operands(
         large = [
             tensor
             for tensor in dict.fromkeys(node.inputs)
-            if can_wait(tensor, rewriter) and _size_bytes(tensor, context) >= _LEAST_BYTES
+            if can_wait(tensor, rewriter)
+            and least_bytes(tensor, context.properties) >= _LEAST_BYTES
         ]
         last = max(large, key=lambda tensor: _made_at(tensor, position), default=None)
         if last is None or _made_at(last, position) == _BEFORE_THE_STEP:
@@ -67,8 +68,3 @@ def _made_at(tensor: Tensor, position: Mapping[Node, int]) -> int:
     while fusion_of(node) is Fusion.VIEW and node.inputs:
         node = node.inputs[0].node
     return position.get(node, _BEFORE_THE_STEP) if node.inputs else _BEFORE_THE_STEP
-
-
-def _size_bytes(tensor: Tensor, context: Context) -> int:
-    outputs = context.properties.outputs(tensor.node.name)
-    return outputs[tensor.port].least_bytes if tensor.port < len(outputs) else 0

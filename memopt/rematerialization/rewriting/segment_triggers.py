@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph.copy_names import COPY_PREFIX
-from memopt.rematerialization.rewriting.data_triggers import can_wait
+from memopt.rematerialization.rewriting.data_triggers import can_wait, least_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,8 +138,7 @@ class _Holding:
         return known[-1] if known else tensor
 
     def _size_bytes(self, tensor: Tensor) -> int:
-        outputs = self._properties.outputs(tensor.node.name)
-        return outputs[tensor.port].least_bytes if tensor.port < len(outputs) else 0
+        return least_bytes(tensor, self._properties)
 
 
 def _is_copy(node: Node) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memopt.graph.attributes import type_attribute
 from memopt.graph.op_types import DT_STRING
 from memopt.rematerialization.storage.compression import SMALLER_TYPES
 from memopt.rematerialization.storage.forms import TRANSPOSE
@@ -14,8 +15,6 @@ from memopt.swapping.history import PREFIXES, SWAP_OUT_PREFIX
 from memopt.swapping.ops import SWAP_OPS, Swapped, names_host
 
 if TYPE_CHECKING:
-    from tensorflow.core.framework.attr_value_pb2 import AttrValue
-
     from memopt.context import Context
     from memopt.graph.graph import Node
     from memopt.graph.rewriter import Rewriter
@@ -109,7 +108,7 @@ class Conversions:
             "Transpose",
             inputs=(source.output(), permutation.output()),
             device=device,
-            attributes={"T": _type(dtype), "Tperm": _type(_INT32)},
+            attributes={"T": type_attribute(dtype), "Tperm": type_attribute(_INT32)},
         )
         exchanged = (*shape[:-2], shape[-1], shape[-2])
         self._context.properties.add(name, (tensor_properties(dtype, exchanged),))
@@ -134,7 +133,7 @@ class Conversions:
             "Cast",
             inputs=(source.output(),),
             device=source.device,
-            attributes={"SrcT": _type(dtype), "DstT": _type(to)},
+            attributes={"SrcT": type_attribute(dtype), "DstT": type_attribute(to)},
         )
         self._context.properties.add(name, (tensor_properties(to, shape),))
         return node
@@ -146,9 +145,3 @@ class Conversions:
             number += 1
             found = f"{name}/{number}"
         return found
-
-
-def _type(dtype: int) -> AttrValue:
-    from tensorflow.core.framework import attr_value_pb2
-
-    return attr_value_pb2.AttrValue(type=dtype)
