@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph.functiondef import RESULT
 from memopt.graph.paths import find_earlier, leads_to
+from memopt.graph.running import Running, roots_of
+from memopt.graph.traversal import Numbering
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from memopt.graph.graph import Node, Tensor
-    from memopt.graph.traversal import Numbering
+    from memopt.graph.graph import Graph, Node, Tensor
 
 _ANY_ORDER = 2
 """To exchange two inputs changes no sum."""
@@ -65,41 +66,81 @@ _LETTING_GO = _OWN_BUFFER | frozenset(
 """Ops that do not hold on to an input that somebody else reads as well."""
 
 
-def find_addition_order(
-    numbering: Numbering, node: Node, fetched: Collection[str]
-) -> tuple[Tensor, ...] | None:
-    """The inputs of a sum in an order that gives its bits, added as `addition_groups` says.
+class AdditionOrders:
+    """In what orders the sums of a graph add.
 
-    `None` if the order depends on timing, or is not known. Integers can be added in any order, and
-    AccumulateNV2 promises none.
+    A picture of the graph as it is now; what does not run in the step holds nothing.
+
+    Args:
+        graph: The graph.
+        fetched: Names of the nodes that the caller asks for; all nodes run if there are none.
+        kept: Names of further nodes; in a function's body they run for their effects.
+
+    Attributes:
+        numbering: The graph in numbers.
+        running: Which of its nodes run.
     """
-    inputs = node.inputs
-    if node.op != "AddN" or node.attributes["T"].type in _INTEGERS:
-        return inputs
-    slot = find_taken_slot(numbering, node, fetched)
-    return None if slot is None else take_slot(inputs, slot)
 
+    def __init__(
+        self, graph: Graph, fetched: Collection[str] = (), kept: Collection[str] = ()
+    ) -> None:
+        self.numbering = Numbering.of(graph)
+        self._fetched = fetched
+        self.running = Running.of(graph, roots_of(graph, fetched, kept))
 
-def find_taken_slot(numbering: Numbering, node: Node, fetched: Collection[str]) -> int | None:
-    """The input whose buffer an AddN takes over, as far as that matters; 0 also for none.
+    def order(self, node: Node) -> tuple[Tensor, ...] | None:
+        """The inputs of a sum in an order that gives its bits, added as `addition_groups` says.
 
-    `None` if that depends on timing, or is not known.
-    """
-    if node.op != "AddN":
-        return None
-    holders = _Holders(numbering, node, fetched)
-    possible: set[int] = set()
-    for slot, tensor in enumerate(node.inputs):
-        free = holders.leave(tensor)
-        if free is not False:
-            # To change the first two places changes no sum.
-            possible.add(slot if slot > 1 else 0)
-        if free:
-            break
-    else:
-        # It may be that none is free; then the sum gets a new buffer.
-        possible.add(0)
-    return possible.pop() if len(possible) == 1 else None
+        `None` if the order depends on timing, or is not known. Integers can be added in any order,
+        and AccumulateNV2 promises none.
+        """
+        inputs = node.inputs
+        if node.op != "AddN" or node.attributes["T"].type in _INTEGERS:
+            return inputs
+        slot = self.taken_slot(node)
+        return None if slot is None else take_slot(inputs, slot)
+
+    def taken_slot(self, node: Node) -> int | None:
+        """The input whose buffer an AddN takes over, as far as that matters; 0 also for none.
+
+        `None` if that depends on timing, or is not known.
+        """
+        if node.op != "AddN":
+            return None
+        holders = _Holders(self.numbering, node, self._fetched, self.running)
+        possible: set[int] = set()
+        for slot, tensor in enumerate(node.inputs):
+            free = holders.leave(tensor)
+            if free is not False:
+                # To change the first two places changes no sum.
+                possible.add(slot if slot > 1 else 0)
+            if free:
+                break
+        else:
+            # It may be that none is free; then the sum gets a new buffer.
+            possible.add(0)
+        return possible.pop() if len(possible) == 1 else None
+
+    def open_readers(self, node: Node) -> list[Node]:
+        """Other readers of a sum's inputs, on whose timing its order of addition depends.
+
+        No path leads from the sum to them or back. None of a node whose order is known.
+        """
+        if not has_order(node) or node.op != "AddN" or self.taken_slot(node) is not None:
+            return []
+        numbering = self.numbering
+        readers = (
+            reader
+            for tensor in dict.fromkeys(node.inputs)
+            for reader in _find_sharing(tensor).readers
+            # What a function returns no node of its own waits for.
+            if reader is not node and reader.op != RESULT and self.running.may(reader)
+        )
+        return [
+            reader
+            for reader in dict.fromkeys(readers)
+            if not leads_to(numbering, node, reader) and not leads_to(numbering, reader, node)
+        ]
 
 
 def take_slot(inputs: tuple[Tensor, ...], slot: int) -> tuple[Tensor, ...]:
@@ -128,29 +169,6 @@ def find_disturbed_sum(numbering: Numbering, node: Node) -> Node | None:
             if reader is not node and has_order(reader) and not leads_to(numbering, node, reader):
                 return reader
     return None
-
-
-def find_open_readers(numbering: Numbering, node: Node, fetched: Collection[str]) -> list[Node]:
-    """Other readers of a sum's inputs, on whose timing its order of addition depends.
-
-    No path leads from the sum to them or back. None of a node whose order is known.
-    """
-    if not has_order(node) or node.op != "AddN":
-        return []
-    if find_taken_slot(numbering, node, fetched) is not None:
-        return []
-    readers = (
-        reader
-        for tensor in dict.fromkeys(node.inputs)
-        for reader in _find_sharing(tensor).readers
-        # What a function returns no node of its own waits for.
-        if reader is not node and reader.op != RESULT
-    )
-    return [
-        reader
-        for reader in dict.fromkeys(readers)
-        if not leads_to(numbering, node, reader) and not leads_to(numbering, reader, node)
-    ]
 
 
 class _Sharing(NamedTuple):
@@ -184,21 +202,31 @@ def _find_sharing(tensor: Tensor) -> _Sharing:
 class _Holders:
     """Tells who else holds the buffers that a node reads when the node runs."""
 
-    def __init__(self, numbering: Numbering, node: Node, fetched: Collection[str]) -> None:
+    def __init__(
+        self, numbering: Numbering, node: Node, fetched: Collection[str], running: Running
+    ) -> None:
         self._numbering = numbering
         self._node = node
         self._fetched = fetched
+        self._running = running
 
     def leave(self, tensor: Tensor) -> bool | None:
         """Whether the node can take over the buffer of a tensor; `None` if that is not certain."""
         root, tensors, readers = _find_sharing(tensor)
         if root.node.op in _HELD or any(shared.node.name in self._fetched for shared in tensors):
             return False
-        others = [reader for reader in readers if reader is not self._node]
-        if len(readers) - len(others) > 1:
+        if readers.count(self._node) > 1:
             return False
-        if not self._all_done(others):
-            return self._any_waits(others)
+        others = [reader for reader in readers if reader is not self._node]
+        possible = {
+            self._is_left_by(root, [reader for reader in others if runs(reader)])
+            for runs in (self._running.does, self._running.may)
+        }
+        return possible.pop() if len(possible) == 1 else None
+
+    def _is_left_by(self, root: Tensor, readers: list[Node]) -> bool | None:
+        if not self._all_done(readers):
+            return self._any_waits(readers)
         is_near = root.node.device == self._node.device
         return True if root.node.op in _OWN_BUFFER and not root.port and is_near else None
 

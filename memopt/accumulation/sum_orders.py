@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.accumulation.accumulators import add_running_sums, running_sum_names
-from memopt.accumulation.addition_order import find_taken_slot, has_order, take_slot
+from memopt.accumulation.addition_order import AdditionOrders, has_order, take_slot
 from memopt.accumulation.running_sums import find_taken_name
 from memopt.accumulation.shared_inputs import find_shared_inputs
 from memopt.errors import PassError
 from memopt.graph.copy_names import COPY_PREFIX
-from memopt.graph.traversal import Numbering
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -78,7 +77,7 @@ class SumOrders:
         """The sums that now add in another order than before, and the slot that they took over."""
         if not self._slots:
             return
-        numbering = Numbering.of(self._graph)
+        orders = _orders(self._graph, self._context)
         for before, slot in self._slots.items():
             if slot is None:
                 continue
@@ -86,7 +85,7 @@ class SumOrders:
                 node = self._graph.find(name)
                 if node is None or not has_order(node) or len(node.inputs) != len(before.inputs):
                     continue
-                if find_taken_slot(numbering, node, self._context.fetched) != slot:
+                if orders.taken_slot(node) != slot:
                     yield node, slot
 
     def _split(self, rewriter: Rewriter, node: Node, slot: int) -> None:
@@ -105,5 +104,9 @@ def _taken_slots(graph: Graph, context: Context) -> dict[Node, int | None]:
     sums = [node for node in graph if has_order(node) and node.name not in context.fed]
     if not sums:
         return {}
-    numbering = Numbering.of(graph)
-    return {node: find_taken_slot(numbering, node, context.fetched) for node in sums}
+    orders = _orders(graph, context)
+    return {node: orders.taken_slot(node) for node in sums}
+
+
+def _orders(graph: Graph, context: Context) -> AdditionOrders:
+    return AdditionOrders(graph, context.fetched, context.kept)

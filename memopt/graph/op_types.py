@@ -30,6 +30,8 @@ ENTERS = frozenset({"Enter", "RefEnter"})
 EXITS = frozenset({"Exit", "RefExit"})
 MERGES = frozenset({"Merge", "RefMerge", "_XlaMerge"})
 NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
+CONTROL_FLOW = SWITCHES | ENTERS | EXITS | MERGES | NEXT_ITERATIONS | frozenset({"LoopCond"})
+"""Ops that lead from one frame or branch to another."""
 REF_VARIABLES = frozenset({"Variable", "VariableV2", "AutoReloadVariable", "TemporaryVariable"})
 FORWARDING = frozenset(
     "Identity RefIdentity Reshape Squeeze ExpandDims Switch RefSwitch Enter RefEnter Exit RefExit "

@@ -16,7 +16,7 @@ from memopt.accumulation.accumulators import (
     add_running_sums,
     variable_names,
 )
-from memopt.accumulation.addition_order import find_addition_order
+from memopt.accumulation.addition_order import AdditionOrders
 from memopt.accumulation.early_reads import find_missed_update
 from memopt.accumulation.running_sums import (
     find_fixed_use,
@@ -181,6 +181,7 @@ class _Checks:
         self._graph = graph
         self._numbering = numbering
         self._context = context
+        self._orders = AdditionOrders(graph, context.fetched, context.kept)
         self._simulated = simulated
         self._placer = VirtualPlacer(simulated.cluster)
         self._fanin_order = FaninOrder(numbering)
@@ -201,7 +202,7 @@ class _Checks:
         return plan if missed is None else missed
 
     def _sums_plan(self, node: Node) -> _Plan | str:
-        terms = find_terms(self._graph, self._numbering, node, self._context.fetched)
+        terms = find_terms(self._graph, self._orders, node)
         if isinstance(terms, str):
             return terms
         releases = self._released(node)
@@ -220,9 +221,7 @@ class _Checks:
         refusal = self._no_variable(node, variable_names(node, ordered=ordered))
         if refusal is not None:
             return refusal
-        terms = (
-            find_addition_order(self._numbering, node, self._context.fetched) if ordered else None
-        )
+        terms = self._orders.order(node) if ordered else None
         start = None if ordered else self._fanin_order.start(node)
         plan = _Plan(node, terms or node.inputs, start, shape, self._released(node))
         first = plan.terms[0] if start is None else start.first
@@ -255,14 +254,22 @@ class _Checks:
         """The inputs whose other readers have all run before the sum, but for the last input."""
         place, component = self._numbering.place, self._numbering.component
         inputs = dict.fromkeys(node.inputs)
-        readers = [reader for tensor in inputs for reader, _ in tensor.uses if reader is not node]
+        readers = [
+            reader for tensor in inputs for reader in self._readers(tensor) if reader is not node
+        ]
         done = find_earlier(self._numbering, node, readers) | {node}
         last = min(inputs, key=lambda tensor: component[place(tensor.node)])
         return tuple(
             tensor
             for tensor in inputs
-            if tensor is not last and all(reader in done for reader, _ in tensor.uses)
+            if tensor is not last
+            and tensor.node.name not in self._context.fetched
+            and done.issuperset(self._readers(tensor))
         )
+
+    def _readers(self, tensor: Tensor) -> list[Node]:
+        may_run = self._orders.running.may
+        return [reader for reader, _ in tensor.uses if may_run(reader)]
 
 
 def find_candidates(graph: Graph, simulated: SimulatedMemory) -> list[Node]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from memopt.accumulation.addition_order import find_open_readers
+from memopt.accumulation.addition_order import AdditionOrders
+from memopt.graph.op_types import CONTROL_FLOW
 from memopt.graph.rewriter import Touches
-from memopt.graph.traversal import Numbering
 from memopt.passes.base import Pass
-from memopt.sequencing.frames import CONTROL_FLOW
 from memopt.sequencing.step import Step
 
 if TYPE_CHECKING:
@@ -43,10 +42,10 @@ class PinSums(Pass):
     def run(self, rewriter: Rewriter, context: Context) -> None:
         """Look at every sum; only where one is open is it found out what runs first."""
         graph = rewriter.graph
-        numbering = Numbering.of(graph)
+        orders = AdditionOrders(graph, context.fetched, context.kept)
         found: list[tuple[Node, list[Node]]] = []
         for node in graph:
-            readers = find_open_readers(numbering, node, context.fetched)
+            readers = orders.open_readers(node)
             if readers and node.name not in context.fed:
                 found.append((node, readers))
         if not found:

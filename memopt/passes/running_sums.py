@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from memopt.accumulation.accumulators import add_running_sums
+from memopt.accumulation.addition_order import AdditionOrders
 from memopt.accumulation.early_reads import find_missed_update
 from memopt.accumulation.running_sums import find_fixed_use, find_terms, is_divisible
 from memopt.errors import OptionsError
 from memopt.graph.rewriter import Touches
-from memopt.graph.traversal import Numbering
 from memopt.passes.base import Pass
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ class RunningSums(Pass):
         found = [node for node in rewriter.graph if _is_large(node, context, least_bytes)]
         if not found:
             return
-        numbering = Numbering.of(rewriter.graph)
+        orders = AdditionOrders(rewriter.graph, context.fetched, context.kept)
         plans: list[tuple[Node, tuple[Tensor, ...]]] = []
         for node in found:
-            terms = _find_terms(rewriter.graph, numbering, node, context)
+            terms = _find_terms(rewriter.graph, orders, node, context)
             if isinstance(terms, str):
                 rewriter.decline(node, terms)
             else:
@@ -70,17 +70,17 @@ class RunningSums(Pass):
 
 
 def _find_terms(
-    graph: Graph, numbering: Numbering, node: Node, context: Context
+    graph: Graph, orders: AdditionOrders, node: Node, context: Context
 ) -> tuple[Tensor, ...] | str:
     """What to add in which order, or why not."""
     fixed = find_fixed_use(node, context)
     if fixed is not None:
         return fixed
-    terms = find_terms(graph, numbering, node, context.fetched)
+    terms = find_terms(graph, orders, node)
     if isinstance(terms, str):
         return terms
     # All writers may run: there is no simulation that says which do.
-    return find_missed_update(graph, numbering, lambda _: True, node) or terms
+    return find_missed_update(graph, orders.numbering, lambda _: True, node) or terms
 
 
 def _is_large(node: Node, context: Context, least_bytes: int) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph import op_types
+from memopt.graph.op_types import CONTROL_FLOW
 from memopt.sequencing.devices import queue_names
-from memopt.sequencing.frames import CONTROL_FLOW, find_frames
+from memopt.sequencing.frames import find_frames
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -31,16 +31,6 @@ class Place(NamedTuple):
     conditions: frozenset[Condition] = frozenset()
 
 
-CONTROL_FLOW = (
-    op_types.SWITCHES
-    | op_types.ENTERS
-    | op_types.EXITS
-    | op_types.MERGES
-    | op_types.NEXT_ITERATIONS
-    | frozenset({"LoopCond"})
-)
-"""Ops that lead from one frame or branch to another."""
-
 _OUTSIDE = Place()
 _SIDES = 2
 
@@ -57,7 +47,7 @@ def find_frames(nodes: Sequence[Node], order: Iterable[int]) -> list[int]:
         nodes: All nodes, by number.
         order: Those that run, producers first, but for edges that close a loop.
     """
-    if not any(node.op in CONTROL_FLOW for node in nodes):
+    if not any(node.op in op_types.CONTROL_FLOW for node in nodes):
         return [0] * len(nodes)
     numbers: dict[Place, int] = {_OUTSIDE: 0}
     place_of: dict[Node, Place] = {}

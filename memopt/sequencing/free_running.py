@@ -6,7 +6,7 @@ import heapq
 from collections import deque
 from typing import TYPE_CHECKING
 
-from memopt.sequencing.frames import CONTROL_FLOW
+from memopt.graph.op_types import CONTROL_FLOW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,8 @@ from memopt.buffers.buffer_graph import simulate
 from memopt.cluster import ANY_CPU
 from memopt.costs.estimator.grappler_costs import GrapplerCosts
 from memopt.graph import op_types
-from memopt.graph.functiondef import ARGUMENT, RESULT
+from memopt.graph.functiondef import RESULT
+from memopt.graph.running import roots_of
 from memopt.graph.traversal import Numbering
 from memopt.sequencing.devices import Devices
 from memopt.sequencing.enforcement import find_chains
@@ -235,12 +236,6 @@ def _raised(
         peak_bytes=peak_bytes,
         peak_position=raised.index(peak_bytes),
     )
-
-
-def roots_of(graph: Graph, fetched: Collection[str], kept: Collection[str]) -> frozenset[str]:
-    """Names of the nodes because of which others run; in a function's body those kept as well."""
-    is_body = any(node.op in (ARGUMENT, RESULT) for node in graph)
-    return frozenset(fetched) | (frozenset(kept) if is_body else frozenset())
 
 
 def _fetched_tensors(

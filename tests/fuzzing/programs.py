@@ -12,10 +12,9 @@ from fuzzing.recipes import smaller
 from fuzzing.steps import build
 
 import memopt
-from memopt.accumulation.addition_order import find_open_readers
+from memopt.accumulation.addition_order import AdditionOrders
 from memopt.errors import BudgetError
 from memopt.graph.graphdef import from_graph_def
-from memopt.graph.traversal import Numbering
 from memopt.options import Level
 from memopt.runtime.function import build_function
 from memopt.runtime.trace import TraceRecorder, step_marker
@@ -173,8 +172,9 @@ def _depends_on_timing(built: Built) -> bool:
     assert library is not None
     bodies = [library.graph(name) for name in library.names()]
     return any(
-        find_open_readers(Numbering.of(body), node, ())
+        orders.open_readers(node)
         for body in (graph, *bodies)
+        for orders in [AdditionOrders(body)]
         for node in body
     )
 

@@ -15,11 +15,10 @@ from support.scheduling import item_of, run_sums, schedule, schedule_body
 from support.state import without_grappler
 
 from memopt.accumulation.accumulators import add_running_sums
-from memopt.accumulation.addition_order import find_addition_order
+from memopt.accumulation.addition_order import AdditionOrders
 from memopt.api import rewrite
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.rewriter import Rewriter
-from memopt.graph.traversal import Numbering
 from memopt.item import GrapplerItem
 from memopt.passes.addn_scheduling import AddnScheduling
 from memopt.runtime.entry import verify
@@ -66,11 +65,11 @@ def sum_graph(kinds: Sequence[str], values: Sequence[Array]) -> GraphDef:
 
     "own" is computed, "const" a constant, "fed" a Placeholder, "alias" an Identity of something
     computed, "read later" read once more after the sum, "shown later" read then through an
-    Identity of it, and "read before" before the sum.
+    Identity of it, "read before" before the sum, and "read in vain" after it for nothing.
     """
     with tf.Graph().as_default() as graph:
         inputs: list[Any] = []
-        later: list[Any] = []
+        read: dict[str, list[Any]] = {"read later": [], "shown later": [], "read in vain": []}
         for number, (kind, value) in enumerate(zip(kinds, values, strict=True)):
             fed = tf.compat.v1.placeholder(value.dtype, value.shape, name=f"x{number}")
             term = tf.raw_ops.Mul(x=fed, y=np.ones_like(value))
@@ -80,18 +79,18 @@ def sum_graph(kinds: Sequence[str], values: Sequence[Array]) -> GraphDef:
                 term = fed
             elif kind == "alias":
                 term = tf.identity(term)
-            elif kind == "read later":
-                later.append(term)
-            elif kind == "shown later":
-                later.append(tf.identity(term))
+            elif kind in read:
+                read[kind].append(tf.identity(term) if kind == "shown later" else term)
             elif kind == "read before":
                 inputs[-1] = tf.raw_ops.AddV2(x=inputs[-1], y=tf.raw_ops.Sub(x=term, y=term))
             inputs.append(term)
         total = tf.raw_ops.AddN(inputs=inputs, name="sum")
         end = tf.identity(total, name="end")
         with graph.control_dependencies([total]):
-            for term in later:
+            for term in read["read later"] + read["shown later"]:
                 end = tf.raw_ops.AddV2(x=end, y=tf.raw_ops.Sub(x=term, y=term))
+            for term in read["read in vain"]:
+                tf.raw_ops.Neg(x=term)
         tf.identity(end, name="train")
     return graph.as_graph_def()
 
@@ -189,6 +188,7 @@ ORDERS = [
     (("const", "const", "alias", "own"), (2, 1, 0, 3)),
     (("read later", "read later", "own", "own"), (2, 1, 0, 3)),
     (("shown later", "shown later", "own", "own"), (2, 1, 0, 3)),
+    (("read later", "read later", "read in vain", "own"), (2, 1, 0, 3)),
     (("own", "read before", "own", "own"), (0, 1, 2, 3)),
     (("const", "const", "own", "read before"), (2, 1, 0, 3)),
     (("const",) * 3 + ("own",) * 9, (3, 1, 2, 0, *range(4, 12))),
@@ -204,7 +204,7 @@ def test_addn_adds_in_the_order_that_is_predicted(
     graph_def = sum_graph(kinds, values)
     graph = from_graph_def(graph_def)
     node = graph["sum"]
-    found = find_addition_order(Numbering.of(graph), node, {"train"})
+    found = AdditionOrders(graph, {"train"}).order(node)
     assert found == tuple(node.inputs[slot] for slot in order)
     before, after = before_and_after(RUNNING_SUMS, kinds, values)
     assert after.tobytes() == before.tobytes()
@@ -248,13 +248,11 @@ def with_fixed_orders(graph_def: GraphDef, fetched: Collection[str]) -> GraphDef
     graph = from_graph_def(graph_def)
     rewriter = Rewriter(graph)
     while True:
-        numbering = Numbering.of(graph)
+        orders = AdditionOrders(graph, fetched)
         uncertain = [
             node
             for node in graph
-            if node.op == "AddN"
-            and len(node.inputs) > 2
-            and find_addition_order(numbering, node, fetched) is None
+            if node.op == "AddN" and len(node.inputs) > 2 and orders.order(node) is None
         ]
         if not uncertain:
             return to_graph_def(graph)

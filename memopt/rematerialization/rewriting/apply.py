@@ -6,9 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 from memopt.graph.copy_names import COPY_PREFIX, free_name
+from memopt.graph.op_types import CONTROL_FLOW
 from memopt.graph.removal import Removal
 from memopt.rematerialization.storage.conversions import Conversions
-from memopt.sequencing.frames import CONTROL_FLOW, find_frames
+from memopt.sequencing.frames import find_frames
 
 if TYPE_CHECKING:
     from collections.abc import Container

@@ -9,7 +9,7 @@ from memopt.accumulation.shared_inputs import find_shared_inputs
 from memopt.cluster import ANY_CPU
 from memopt.costs.estimator.grappler_costs import GrapplerCosts
 from memopt.graph import op_types
-from memopt.graph.op_types import DT_RESOURCE, DT_VARIANT, REF_TYPE_OFFSET
+from memopt.graph.op_types import CONTROL_FLOW, DT_RESOURCE, DT_VARIANT, REF_TYPE_OFFSET
 from memopt.rematerialization.network import Network
 from memopt.rematerialization.rewriting.hints import (
     KEEP,
@@ -19,7 +19,7 @@ from memopt.rematerialization.rewriting.hints import (
     Hints,
     preferred,
 )
-from memopt.sequencing.frames import CONTROL_FLOW, find_frames
+from memopt.sequencing.frames import find_frames
 from memopt.sequencing.state import find_state_order
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.graph import op_types
-from memopt.sequencing.frames import CONTROL_FLOW, find_frames
+from memopt.graph.op_types import CONTROL_FLOW
+from memopt.sequencing.frames import find_frames
 from memopt.swapping.ops import HOST_TYPE, Swapper, names_host
 
 if TYPE_CHECKING:
