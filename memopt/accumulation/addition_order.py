@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from memopt.graph.functiondef import RESULT
 from memopt.graph.paths import find_earlier, leads_to
 from memopt.graph.running import Running, roots_of
 from memopt.graph.traversal import Numbering
@@ -120,27 +119,6 @@ class AdditionOrders:
             # It may be that none is free; then the sum gets a new buffer.
             possible.add(0)
         return possible.pop() if len(possible) == 1 else None
-
-    def open_readers(self, node: Node) -> list[Node]:
-        """Other readers of a sum's inputs, on whose timing its order of addition depends.
-
-        No path leads from the sum to them or back. None of a node whose order is known.
-        """
-        if not has_order(node) or node.op != "AddN" or self.taken_slot(node) is not None:
-            return []
-        numbering = self.numbering
-        readers = (
-            reader
-            for tensor in dict.fromkeys(node.inputs)
-            for reader in _find_sharing(tensor).readers
-            # What a function returns no node of its own waits for.
-            if reader is not node and reader.op != RESULT and self.running.may(reader)
-        )
-        return [
-            reader
-            for reader in dict.fromkeys(readers)
-            if not leads_to(numbering, node, reader) and not leads_to(numbering, reader, node)
-        ]
 
 
 def take_slot(inputs: tuple[Tensor, ...], slot: int) -> tuple[Tensor, ...]:

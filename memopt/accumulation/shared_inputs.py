@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.accumulation.addition_order import has_order
 from memopt.buffers.kernel_table import ALIASES, PORT_BY_PORT, ROWS, UNCHANGED
+from memopt.graph.functiondef import RESULT
+from memopt.graph.paths import leads_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from memopt.accumulation.addition_order import AdditionOrders
     from memopt.graph.graph import Node, Tensor
     from memopt.shapes.properties import Properties
 
@@ -55,6 +58,28 @@ def find_shared_inputs(nodes: Iterable[Node], properties: Properties) -> list[Sh
             if root not in found:
                 found[root] = _shared(root, properties)
     return [shared for shared in found.values() if shared is not None]
+
+
+def find_open_readers(orders: AdditionOrders, node: Node, properties: Properties) -> list[Node]:
+    """Other readers of a sum's inputs, on whose timing its order of addition depends.
+
+    No path leads from the sum to them or back. None of a node whose order is known.
+    """
+    if not has_order(node) or node.op != "AddN" or orders.taken_slot(node) is not None:
+        return []
+    numbering = orders.numbering
+    readers = (
+        reader
+        for shared in find_shared_inputs([node], properties)
+        for reader in shared.readers
+        # What a function returns no node of its own waits for.
+        if reader is not node and reader.op != RESULT and orders.running.may(reader)
+    )
+    return [
+        reader
+        for reader in dict.fromkeys(readers)
+        if not leads_to(numbering, node, reader) and not leads_to(numbering, reader, node)
+    ]
 
 
 def _shared(root: Tensor, properties: Properties) -> SharedInput | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from memopt.accumulation.addition_order import AdditionOrders
+from memopt.accumulation.shared_inputs import find_open_readers
 from memopt.graph.op_types import CONTROL_FLOW
 from memopt.graph.rewriter import Touches
 from memopt.passes.base import Pass
@@ -45,7 +46,7 @@ class PinSums(Pass):
         orders = AdditionOrders(graph, context.fetched, context.kept)
         found: list[tuple[Node, list[Node]]] = []
         for node in graph:
-            readers = orders.open_readers(node)
+            readers = find_open_readers(orders, node, context.properties)
             if readers and node.name not in context.fed:
                 found.append((node, readers))
         if not found:

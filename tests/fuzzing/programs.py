@@ -13,11 +13,14 @@ from fuzzing.steps import build
 
 import memopt
 from memopt.accumulation.addition_order import AdditionOrders
+from memopt.accumulation.shared_inputs import find_open_readers
 from memopt.errors import BudgetError
 from memopt.graph.graphdef import from_graph_def
+from memopt.item import GrapplerItem
 from memopt.options import Level
 from memopt.runtime.function import build_function
 from memopt.runtime.trace import TraceRecorder, step_marker
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -164,16 +167,20 @@ def _compare(built: Built, variant: _Variant, expected: Sequence[bytes], outcome
 def _depends_on_timing(built: Built) -> bool:
     """Whether a sum's order of addition depends on which of two operations runs first.
 
-    One thread decides it in one way, and `pin-sums` holds it to what a model of the executor says;
-    but that does not follow loops and calls exactly.
+    One thread decides it in one way, and `pin-sums` holds it to what a model of the executor says.
+    That does not follow loops and calls exactly; without any, the bits have to stay.
     """
-    graph = from_graph_def(built.function.graph.as_graph_def())
+    graph_def = built.function.graph.as_graph_def()
+    if not graph_def.library.function:
+        return False
+    graph = from_graph_def(graph_def)
     library = graph.library
     assert library is not None
-    bodies = [library.graph(name) for name in library.names()]
+    properties = Properties.of(GrapplerItem(graph_def))
+    bodies = {"": graph, **{name: library.graph(name) for name in library.names()}}
     return any(
-        orders.open_readers(node)
-        for body in (graph, *bodies)
+        find_open_readers(orders, node, properties.function(name))
+        for name, body in bodies.items()
         for orders in [AdditionOrders(body)]
         for node in body
     )
