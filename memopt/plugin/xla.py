@@ -205,6 +205,8 @@ def _tell(name: str, done: CompiledRewrite) -> None:
         return
     needs = bytes_text(done.memory.step_peak_bytes)
     why = "the lowest that was found"
+    if done.report is None:
+        why = "no form of it was found that needs much less"
     if done.equal is False:
         why = (
             "what keeps the budget computes other last bits, since XLA fuses and rounds otherwise; "

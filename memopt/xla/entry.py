@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from memopt.xla.search import Form
 
 WORTH_IT = 0.95
-"""A function without a budget stays as it is if it would need more than this share rewritten."""
+"""Without a budget that is kept, a function that would need more than this share stays as it is."""
 _STEPS = 2
 PLANNING_SECONDS = 10.0
 
@@ -41,8 +41,8 @@ class CompiledOptions:
             what the compiled step itself needs; `None` for what costs nothing.
         same_bits: Whether a function is refused whose results are not those of the original to the
             last bit.
-        nearest: Whether what comes nearest is taken where the budget cannot be kept; else that is
-            an error.
+        nearest: Whether what comes nearest is taken where the budget cannot be kept, if it saves a
+            twentieth; else that is an error.
         algorithm: How plans are made.
         scheduler: How the order is found that they go by.
         planning_seconds: After how many seconds a plan ends with what was found.
@@ -144,7 +144,7 @@ def rewrite_compiled(
             most_compilations=options.most_compilations,
             seconds=options.seconds,
         )
-        limit_bytes, form = _find(search, options)
+        limit_bytes, form = find_form(search, options)
     equal = _is_equal(program, form, search)
     if equal is False and options.same_bits:
         if limit_bytes and not options.nearest:
@@ -165,18 +165,20 @@ def rewrite_compiled(
     )
 
 
-def _find(search: Search, options: CompiledOptions) -> tuple[int, Form]:
-    """The limit of the step's own memory, and the form that keeps it, or what costs nothing."""
+def find_form(search: Search, options: CompiledOptions) -> tuple[int, Form]:
+    """The limit of the step's own memory, and the form that keeps it, or what costs nothing.
+
+    Raises:
+        BudgetError: No form was found that keeps the budget.
+    """
     original = search.original
     if options.budget is None:
-        kept = search.keep_results()
-        is_worth_it = kept.step_bytes <= original.step_bytes * WORTH_IT
-        return 0, kept if is_worth_it else original
+        return 0, _worth_it(search.keep_results(), original)
     held_bytes = original.compiled.memory.argument_bytes
     budget_bytes = options.budget.limit_bytes(held_bytes, original.step_bytes)
     form = search.within(max(1, budget_bytes - held_bytes))
     if form is None and options.nearest:
-        form = search.lowest
+        form = _worth_it(search.lowest, original)
     if form is None:
         lowest_bytes = held_bytes + search.lowest.step_bytes
         largest = ", ".join(
@@ -193,6 +195,11 @@ def _find(search: Search, options: CompiledOptions) -> tuple[int, Form]:
             search.lowest,
         )
     return max(1, budget_bytes - held_bytes), form
+
+
+def _worth_it(form: Form, original: Form) -> Form:
+    """What takes more time for next to nothing is not done where no budget asks for it."""
+    return form if form.step_bytes <= original.step_bytes * WORTH_IT else original
 
 
 def check_shapes(function: ConcreteFunction) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -20,12 +21,14 @@ from memopt.runtime.function import build_function
 from memopt.runtime.program import Program
 from memopt.shapes.properties import Properties
 from memopt.xla.compiler import compiler_process
-from memopt.xla.entry import CompiledOptions, rewrite_compiled
+from memopt.xla.entry import CompiledOptions, find_form, rewrite_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+    from memopt.xla.search import Search
 
 LAYERS, WIDTH, BATCH = 8, 32, 512
 
@@ -121,6 +124,26 @@ def test_a_budget_out_of_reach_is_an_error_that_says_what_is_in_use(
     assert e.value.lowest_bytes > e.value.budget_bytes
     nearest = rewrite_compiled(relu_step, CompiledOptions(memopt.Budget.parse("1%"), nearest=True))
     assert nearest.memory.step_peak_bytes < nearest.original.step_peak_bytes
+
+
+@pytest.mark.parametrize(("lowest_bytes", "is_taken"), [(960, False), (940, True)])
+def test_what_comes_nearest_has_to_be_worth_its_time(lowest_bytes: int, is_taken: bool) -> None:
+    """On a step whose lowest form saves little, which no real search can be held to."""
+    original, lowest = (
+        SimpleNamespace(
+            step_bytes=step_bytes,
+            compiled=SimpleNamespace(memory=SimpleNamespace(argument_bytes=10, live=())),
+        )
+        for step_bytes in (1000, lowest_bytes)
+    )
+    search = cast(
+        "Search", SimpleNamespace(original=original, lowest=lowest, within=lambda _: None, forms=[])
+    )
+    budget = memopt.Budget.parse("10%")
+    _, form = find_form(search, CompiledOptions(budget, nearest=True))
+    assert form.step_bytes == (lowest_bytes if is_taken else 1000)
+    with pytest.raises(BudgetError):
+        find_form(search, CompiledOptions(budget))
 
 
 def test_what_does_not_act_on_it_is_an_error(relu_step: ConcreteFunction) -> None:
