@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar
 
 from memopt.buffers.buffer_graph import simulate
-from memopt.buffers.kernel_signature import is_compiled
 from memopt.errors import OptionsError
+from memopt.graph import op_types
+from memopt.graph.attributes import type_attribute
+from memopt.graph.copy_names import free_name
 from memopt.graph.rewriter import Touches
 from memopt.passes.base import Pass
+from memopt.sequencing.holding_edges import falls_apart
 from memopt.sequencing.orders import BEST, SEQUENCERS
 from memopt.sequencing.quickening import Quick
 from memopt.sequencing.step import Step
 from memopt.sequencing.windowed_enforcement import enforce_within
-from memopt.shapes.function_calls import BRANCHES, CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.context import Context
-    from memopt.graph.graph import Graph, Node
+    from memopt.graph.graph import Graph, Node, Tensor
     from memopt.graph.rewriter import Rewriter
     from memopt.sequencing.enforcement import Chain
     from memopt.sequencing.precedence import Precedence
@@ -43,6 +45,8 @@ class Ordering(Pass):
        make the call fail.
     4. Neighbours of the sequence on one device, in one loop and one branch get a control edge
        where no path orders them already; see `enforce`.
+    5. Who waits for a branch or a call waits for its results as well, each by an Identity that all
+       read in its place.
 
     Nodes that do not run for the fetches are left alone: an edge from one would make it run. So
     the graph that comes out is for these fetches; asked for others, it may run what they do not
@@ -50,7 +54,9 @@ class Ordering(Pass):
     """
 
     name: ClassVar[str] = "ordering"
-    touches: ClassVar[frozenset[Touches]] = frozenset({Touches.CONTROL_EDGES})
+    touches: ClassVar[frozenset[Touches]] = frozenset(
+        {Touches.NODES, Touches.DATA_EDGES, Touches.CONTROL_EDGES}
+    )
 
     sequencer: str = BEST
     """How the order is found: see `SEQUENCERS`."""
@@ -163,34 +169,64 @@ def hold_to(
         fed=context.fed,
     )
     waiting = {nodes[after] for chain in chains for _, after in chain.edges}
+    ends = cache(partial(_ends, rewriter, waiting=waiting, context=context))
     for chain in chains:
         if not chain.edges:
             continue
-        waits: dict[int, list[Node]] = {}
+        waits: dict[int, list[int]] = {}
         for before, after in chain.edges:
-            waits.setdefault(after, []).extend(_ends(nodes[before], waiting))
+            waits.setdefault(after, []).append(before)
         with rewriter.edit(reason(chain)):
-            for after, found in waits.items():
+            for after, earlier in waits.items():
                 node = nodes[after]
+                found = [end for before in earlier for end in ends(nodes[before])]
                 rewriter.set_control_inputs(node, (*node.control_inputs, *found))
     rewriter.hold_to(nodes[number] for number in order.sequence)
 
 
-def _ends(node: Node, waiting: Collection[Node]) -> list[Node]:
+def _ends(
+    rewriter: Rewriter, node: Node, waiting: Collection[Node], context: Context
+) -> list[Node]:
     """Whom to wait for so that a node has ended.
 
     A branch or a call becomes the operations of its functions, and who waits for it waits only for
     those with effects. Who waits for an Identity of each of its results waits for those.
 
     Args:
+        rewriter: Its graph's, which adds an Identity where there is none.
         node: The node.
         waiting: Nodes that wait for others, so that nobody may wait for them.
+        context: What is known of the graph.
     """
-    if node.op not in BRANCHES | CALLS or is_compiled(node):
+    if not falls_apart(node):
         return [node]
     found = []
     for tensor in node.outputs:
-        readers = (reader for reader, _ in tensor.uses if reader.op == "Identity")
-        free = (one for one in readers if not one.control_inputs and one not in waiting)
-        found += [one for one in [next(free, None)] if one is not None]
+        readers = [reader for reader, _ in tensor.uses]
+        free = (
+            one
+            for one in readers
+            if one.op == "Identity" and not one.control_inputs and one not in waiting
+        )
+        if readers:
+            found.append(next(free, None) or _handed_on(rewriter, tensor, context))
     return [node, *found]
+
+
+def _handed_on(rewriter: Rewriter, tensor: Tensor, context: Context) -> Node:
+    """An Identity of a tensor, which all read in its place: so it is one reader as before.
+
+    If others went on reading the tensor, its buffer would not be free for one of them to take over.
+    """
+    node = tensor.node
+    types = op_types.port_types(node, rewriter.graph.library).outputs
+    added = rewriter.add_node(
+        free_name(f"{node.name}/ended_{tensor.port}", rewriter.graph),
+        "Identity",
+        device=node.device,
+        attributes={"T": type_attribute(types[tensor.port])},
+    )
+    rewriter.replace_uses(tensor, added.output())
+    rewriter.set_inputs(added, [tensor])
+    context.properties.add(added.name, context.properties.outputs(node.name)[tensor.port :][:1])
+    return added

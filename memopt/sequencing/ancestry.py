@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.graph import op_types
+from memopt.sequencing.holding_edges import HoldingEdges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ class Ancestry:
         reach: int,
         more: Mapping[int, Iterable[int]],
     ) -> None:
-        self._graph = graph
+        self._edges = HoldingEdges(graph)
         self._more = more
         self._place = {node: place for place, node in enumerate(chain)}
         self._mask = (1 << (reach + 1)) - 1
@@ -57,32 +57,25 @@ class Ancestry:
     def add(self, before: int, node: int) -> None:
         """Count an edge between two nodes of the chain; nothing behind the later one was seen."""
         place, bits = self._seen[node]
-        self._seen[node] = place, bits | self._seen_from(place, before)
+        self._seen[node] = place, bits | self._seen_from(place, before, ended=True)
 
     def _look(self, node: int) -> tuple[int, int]:
-        producers = [p for p in self._producers(node) if p in self._seen]
+        more = self._more.get(node, ())
+        producers = [p for p in (*self._edges.before(node), *more) if p in self._seen]
         place = self._place.get(node)
         if place is None:
             # Just behind the last operation of the chain that leads to it.
             place = max((self._seen[p][0] + (p in self._place) for p in producers), default=0)
         bits = 0
         for producer in producers:
-            bits |= self._seen_from(place, producer)
+            ended = producer not in self._edges.parted or producer in more
+            bits |= self._seen_from(place, producer, ended=ended)
         return place, bits
 
-    def _producers(self, node: int) -> Iterable[int]:
-        graph = self._graph
-        producers = graph.producers[node]
-        if graph.nodes[node].op in op_types.MERGES:
-            # A Merge does not wait for the other side.
-            controls = frozenset(graph.nodes[node].control_inputs)
-            producers = [p for p in producers if graph.nodes[p] in controls]
-        return (*producers, *self._more.get(node, ()))
-
-    def _seen_from(self, place: int, before: int) -> int:
+    def _seen_from(self, place: int, before: int, *, ended: bool) -> int:
         """What an operation at a place has before it because it comes after another."""
         where, bits = self._seen[before]
         back = place - where
         if back > self._mask.bit_length():
             return 0
-        return (bits | (before in self._place)) << back & self._mask
+        return (bits | (ended and before in self._place)) << back & self._mask

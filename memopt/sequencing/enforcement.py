@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from memopt.graph import op_types
 from memopt.graph.op_types import CONTROL_FLOW
 from memopt.sequencing.devices import queue_names
 from memopt.sequencing.frames import find_frames
+from memopt.sequencing.holding_edges import HoldingEdges
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -61,7 +61,8 @@ def enforce(
     3. Two neighbours of a chain get an edge, unless a path leads from the one to the other, by the
        graph's edges or by those added, through any nodes. (Such a path over a third node of the
        chain there cannot be. So this is the transitive reduction.) A path into a Merge counts for
-       nothing: it does not wait for the other side.
+       nothing: it does not wait for the other side. Nor do data that a call or a branch reads or
+       gives: see `falls_apart`.
     4. What oneDNN may make one node of (see `BufferGraph.fused_pairs`) it does only if both wait
        for the same nodes; otherwise results would differ in their last bits. So the two of such a
        pair, side by side in a chain, wait for the same and not for each other.
@@ -205,13 +206,8 @@ class _PathSearch:
         self._rank = [-1] * len(buffer_graph.nodes)
         for rank, node in enumerate(sequence):
             self._rank[node] = rank
-        self._producers = buffer_graph.producers
+        self._edges = HoldingEdges(buffer_graph)
         self._added: dict[int, list[int]] = {}
-        self._merges = {
-            place: _controls(buffer_graph, place)
-            for place, node in enumerate(buffer_graph.nodes)
-            if node.op in op_types.MERGES
-        }
 
     def add(self, edge: ControlEdge) -> None:
         """Count an edge that is to be added."""
@@ -224,18 +220,11 @@ class _PathSearch:
         pending = [after]
         while pending:
             node = pending.pop()
-            earlier = self._merges.get(node, self._producers[node])
-            for producer in (*earlier, *self._added.get(node, ())):
-                if producer == before:
-                    return True
+            earlier, added = self._edges.before(node), self._added.get(node, ())
+            if before in added or (before in earlier and before not in self._edges.parted):
+                return True
+            for producer in (*earlier, *added):
                 if producer not in seen and self._rank[producer] > first:
                     seen.add(producer)
                     pending.append(producer)
         return False
-
-
-def _controls(buffer_graph: BufferGraph, place: int) -> list[int]:
-    """Those producers of a node that it waits for by control."""
-    nodes = buffer_graph.nodes
-    controls = frozenset(nodes[place].control_inputs)
-    return [producer for producer in buffer_graph.producers[place] if nodes[producer] in controls]

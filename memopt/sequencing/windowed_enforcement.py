@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from memopt.sequencing.ancestry import MOST_AHEAD, REACH, Ancestry
 from memopt.sequencing.enforcement import Chain, ControlEdge, enforce, find_chains, find_pairs
+from memopt.sequencing.holding_edges import HoldingEdges
 
 _LESS_AHEAD = (63, 15, 3)
 """How far ahead operations may start where to start further ahead takes too many edges."""
@@ -100,7 +101,11 @@ def find_waits(
         waits[node] = dict.fromkeys(
             other for other in found if place[other] < place[node] and pairs.get(other) != node
         )
-    known = [frozenset(producers) for producers in graph.producers]
+    parted = HoldingEdges(graph).parted
+    known = [
+        frozenset(producers) - parted if node not in parted else frozenset()
+        for node, producers in enumerate(graph.producers)
+    ]
     return {
         node: [other for other in found if other not in known[node]]
         for node, found in waits.items()

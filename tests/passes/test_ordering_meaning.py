@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 import pytest
+import tensorflow as tf
 from support.ordering import order_step
 from support.steps import tiny_step
 
@@ -12,7 +16,28 @@ from memopt.passes.ordering import Ordering
 from memopt.runtime.entry import verify
 from memopt.runtime.program import Program
 
+if TYPE_CHECKING:
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
 PROCESSES = 2
+
+
+def calling_step() -> ConcreteFunction:
+    """Two calls of a function whose second result takes long and is asked for last."""
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator] # TensorFlow has no types
+    def called(value: Any) -> Any:
+        return tf.tanh(value), tf.sin(tf.cos(tf.exp(value)) * value) * value, tf.exp(-value)
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator] # TensorFlow has no types
+    def step(samples: Any) -> Any:
+        first, second, third = called(samples)
+        fourth, fifth, sixth = called(tf.tile(first, (1, 2)))
+        wide = tf.concat([fourth, sixth, tf.sigmoid(fourth)], 1)
+        return tf.reduce_sum(wide), tf.reduce_sum(fifth), second + third
+
+    found: ConcreteFunction = step.get_concrete_function(tf.TensorSpec((256, 64)))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -79,3 +104,23 @@ def test_a_session_does_not_run_what_it_did_not_run_before() -> None:
         initializer=step.initializer,
     )
     assert verify(program, ordered.graph_def, steps=3, timing_rounds=0).equal
+
+
+@pytest.mark.usefixtures("real_processes")
+def test_what_comes_after_a_call_waits_for_all_of_it() -> None:
+    """Its operations take its place when the step runs, and nothing else holds them together."""
+    step = calling_step()
+    ordered = order_step(GrapplerItem.from_concrete_function(step), Ordering())
+    program = Program.from_concrete_function(step, [np.ones((256, 64), np.float32)])
+    run = verify(program, ordered.graph_def, steps=1, timing_rounds=0)
+    assert run.equal
+    assert run.rewritten.step_peak_bytes == pytest.approx(ordered.step_peak_bytes, abs=64)
+    nodes = {node.name: node for node in ordered.graph_def.node}
+    calls = [node.name for node in ordered.graph_def.node if node.op.endswith("PartitionedCall")]
+    read = {name for node in nodes.values() for name in node.input if not name.startswith("^")}
+    results = [name for name in read if name.partition(":")[0] in calls]
+    assert calls
+    assert all(
+        {nodes[reader].op for reader in nodes if result in nodes[reader].input} == {"Identity"}
+        for result in results
+    )

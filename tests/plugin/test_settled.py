@@ -44,7 +44,7 @@ def _nested(function: ConcreteFunction) -> ConcreteFunction:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("bert", {"budget": "80%"}),
+        pytest.param("bert", {"budget": "80%"}, marks=pytest.mark.slow),
         ("mlp", {"budget": "80%"}),
         ("gpt", {"budget": "60%"}),
         ("unet", {"level": "ordered"}),

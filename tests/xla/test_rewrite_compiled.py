@@ -67,6 +67,11 @@ def relu_step() -> ConcreteFunction:
     return make_step(tf.nn.relu)
 
 
+@pytest.fixture(scope="module")
+def half_step(relu_step: ConcreteFunction) -> ConcreteFunction:
+    return memopt.rewrite(relu_step, budget="50%")
+
+
 def test_without_a_budget_results_are_kept_instead_of_fused_again(
     relu_step: ConcreteFunction,
 ) -> None:
@@ -78,25 +83,31 @@ def test_without_a_budget_results_are_kept_instead_of_fused_again(
     assert done.memory == memopt.compiled_memory(done.function)
 
 
-@pytest.mark.parametrize("budget", ["50%", pytest.param("35%", marks=pytest.mark.slow)])
-def test_a_budget_is_kept_for_real(relu_step: ConcreteFunction, budget: str) -> None:
-    rewritten = memopt.rewrite(relu_step, budget=budget)
+def test_a_budget_is_kept_for_real(
+    relu_step: ConcreteFunction, half_step: ConcreteFunction
+) -> None:
+    _check_for_real(relu_step, half_step, 0.5)
+
+
+@pytest.mark.slow
+def test_a_lower_budget_is_kept_for_real(relu_step: ConcreteFunction) -> None:
+    _check_for_real(relu_step, memopt.rewrite(relu_step, budget="35%"), 0.35)
+
+
+def _check_for_real(step: ConcreteFunction, rewritten: ConcreteFunction, share: float) -> None:
     said = memopt.compiled_memory(rewritten)
-    result = memopt.verify(relu_step, rewritten, steps=2, timing_rounds=0)
+    result = memopt.verify(step, rewritten, steps=2, timing_rounds=0)
     assert result.equal
     assert result.mode == "as-is"
-    share = float(budget.removesuffix("%")) / 100
     assert result.rewritten.step_peak_bytes <= share * result.original.step_peak_bytes
     # Not a byte but for what TensorFlow itself allocates beside the step.
     assert result.rewritten.step_peak_bytes == pytest.approx(said.step_peak_bytes, abs=2048)
     assert said.live[0].operation
 
 
-def test_calls_and_variables_stay(relu_step: ConcreteFunction) -> None:
-    samples = np.ones((BATCH, WIDTH), np.float32)
-    rewritten = memopt.rewrite(relu_step, budget="50%")
+def test_calls_and_variables_stay(relu_step: ConcreteFunction, half_step: ConcreteFunction) -> None:
     before = [weight.numpy() for weight in relu_step.kept_alive]
-    rewritten(samples)
+    half_step(np.ones((BATCH, WIDTH), np.float32))
     changed = [weight.numpy() for weight in relu_step.kept_alive]
     assert any((old != new).any() for old, new in zip(before, changed, strict=True))
 
@@ -122,8 +133,6 @@ def test_a_budget_out_of_reach_is_an_error_that_says_what_is_in_use(
     with pytest.raises(BudgetError, match=r"compiling \d+ forms.*the largest results in use") as e:
         memopt.rewrite(relu_step, budget="1%")
     assert e.value.lowest_bytes > e.value.budget_bytes
-    nearest = rewrite_compiled(relu_step, CompiledOptions(memopt.Budget.parse("1%"), nearest=True))
-    assert nearest.memory.step_peak_bytes < nearest.original.step_peak_bytes
 
 
 @pytest.mark.parametrize(("lowest_bytes", "is_taken"), [(960, False), (940, True)])
@@ -225,6 +234,6 @@ def test_functions_inside_are_seen_through() -> None:
 
     function = step.get_concrete_function(tf.TensorSpec((BATCH, WIDTH)))
     assert any(node.op.endswith("PartitionedCall") for node in function.graph.as_graph_def().node)
-    done = rewrite_compiled(function, CompiledOptions(memopt.Budget.parse("50%")))
+    done = rewrite_compiled(function, CompiledOptions())
     assert done.equal
-    assert done.memory.step_peak_bytes <= done.limit_bytes
+    assert done.memory.step_peak_bytes < 0.65 * done.original.step_peak_bytes

@@ -1,0 +1,55 @@
+"""Which edges make an operation wait until all of another has ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memopt.buffers.kernel_signature import is_compiled
+from memopt.graph import op_types
+from memopt.shapes.function_calls import BRANCHES, CALLS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from memopt.buffers.buffer_graph import BufferGraph
+    from memopt.graph.graph import Node
+
+
+def falls_apart(node: Node) -> bool:
+    """Whether TensorFlow puts the operations of functions in the place of a node.
+
+    A branch or a call is gone when the step runs. Who reads one of its results waits for what makes
+    that, not for the rest; who waits for it waits for what has an effect; and what needs one of its
+    arguments does not wait for the others. But all of it waits for whom it waits for by control
+    (tensorflow/core/common_runtime/inline_function_utils.h).
+    """
+    return node.op in BRANCHES | CALLS and not is_compiled(node)
+
+
+class HoldingEdges:
+    """The edges of a graph by which operations wait for the end of others.
+
+    Attributes:
+        parted: The nodes that fall apart, as numbers.
+    """
+
+    def __init__(self, buffer_graph: BufferGraph) -> None:
+        nodes = buffer_graph.nodes
+        self._producers = buffer_graph.producers
+        self.parted = frozenset(n for n, node in enumerate(nodes) if falls_apart(node))
+        # A Merge does not wait for the other side.
+        merges = (n for n, node in enumerate(nodes) if node.op in op_types.MERGES)
+        self._controls: Mapping[int, Sequence[int]] = {
+            number: _controls(buffer_graph, number) for number in (*merges, *self.parted)
+        }
+
+    def before(self, number: int) -> Sequence[int]:
+        """The nodes whose ancestors a node waits for: for themselves as well but those `parted`."""
+        return self._controls.get(number, self._producers[number])
+
+
+def _controls(buffer_graph: BufferGraph, number: int) -> list[int]:
+    """Those producers of a node that it waits for by control."""
+    nodes = buffer_graph.nodes
+    controls = frozenset(nodes[number].control_inputs)
+    return [producer for producer in buffer_graph.producers[number] if nodes[producer] in controls]
