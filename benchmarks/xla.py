@@ -81,12 +81,12 @@ def measure(name: str, budgets: list[int]) -> Iterator[dict[str, Any]]:
         except BudgetError as error:
             form = error.result
             row |= {"kept": False, "said_bytes": form.step_bytes}
-            graph_def, report = form.compiled.graph_def, form.report
+            graph_def, is_changed = form.compiled.graph_def, bool(form.reports)
         else:
             row |= {"kept": True, "said_bytes": done.memory.step_peak_bytes}
-            graph_def, report = done.function.graph.as_graph_def(), done.report
+            graph_def, is_changed = done.function.graph.as_graph_def(), bool(done.reports)
         row["seconds"] = time.monotonic() - started
-        if report is None:
+        if not is_changed:
             yield row | {"is_changed": False}
             continue
         yield row | _figures(verified(program, graph_def))

@@ -13,6 +13,7 @@ from memopt.costs.choice import GRAPPLER, choose_costs
 from memopt.device_limits import MemoryLimits, device_memory, find_limits
 from memopt.display import DisplayedFields
 from memopt.errors import BudgetError, OptionsError
+from memopt.graph.final import is_final, is_given_to_grappler
 from memopt.graph.functiondef import ARGUMENT, RESULT, Library
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.verify import verify_graph, verify_references
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from memopt.buffers.kernel_call import Runtime
     from memopt.cluster import VirtualCluster
     from memopt.costs.cost_model import CostModel
-    from memopt.graph.graph import FunctionLibrary, Graph
+    from memopt.graph.graph import FunctionLibrary, Graph, Node
     from memopt.item import GrapplerItem
     from memopt.options import Options
 
@@ -333,8 +334,13 @@ def _parts(
     library = graph.library
     if not isinstance(library, Library):
         return
-    # What XLA compiles stays as it is: nothing would act there.
-    for name in library.called_by(graph, is_compiled):
+    is_settled = is_final(item.graph_def)
+
+    def stays(node: Node) -> bool:
+        """Nothing would act on what XLA compiles; what Grappler gets last would change bits."""
+        return is_compiled(node) or (is_settled and is_given_to_grappler(node, library))
+
+    for name in library.called_by(graph, stays):
         body = library.graph(name)
         known = properties.function(name)
         results = [node.name for node in body if node.op == RESULT]

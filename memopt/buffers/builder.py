@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _GIVEN = frozenset({"Const", "Placeholder", ARGUMENT, "VarHandleOp", *REF_VARIABLES})
 """Ops whose outputs are there before the step: a constant lives as long as its kernel."""
 
-_NOT_INLINED = "_noinline"
 
 _REFERENCE_UPDATES = ("Assign", "Apply", "RefIdentity")
 """What ops begin with whose output is the reference that they are given first."""
@@ -220,10 +219,7 @@ class BufferBuilder:
     def stays_a_call(self, name: str) -> bool:
         """Whether a function is declared not to be inlined."""
         library = self._callee.graph.library
-        declared = None if library is None else library.graph(name).envelope
-        return (
-            declared is not None and _NOT_INLINED in declared.attr and declared.attr[_NOT_INLINED].b
-        )
+        return library is not None and library.stays_a_call(name)
 
     def _load(self, name: str) -> Callee:
         library, runtime = self._callee.graph.library, self._callee.runtime

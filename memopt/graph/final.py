@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memopt.graph.op_types import called_functions
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
+
+    from memopt.graph.functiondef import Library
+    from memopt.graph.graph import Node
 
 FINAL = "_memopt_final"
 """An attribute of nodes that are asked for. TensorFlow carries it along and ignores it."""
@@ -29,3 +34,19 @@ def mark_final(graph_def: GraphDef, names: Collection[str]) -> None:
     for node in graph_def.node:
         if node.name in wanted:
             node.attr[FINAL].s = b"1"
+
+
+def is_given_to_grappler(node: Node, library: Library) -> bool:
+    """Whether Grappler works on what a node calls when it runs, even where it is off around it.
+
+    A function that is not inlined is prepared as its call's own configuration says
+    (tensorflow/core/kernels/partitioned_function_ops.cc).
+    """
+    if "config_proto" not in node.attributes:
+        return False
+    if not any(library.stays_a_call(name) for name in called_functions(node, library)):
+        return False
+    from tensorflow.core.protobuf.config_pb2 import ConfigProto
+
+    config = ConfigProto.FromString(node.attributes["config_proto"].s)
+    return not config.graph_options.rewrite_options.disable_meta_optimizer

@@ -49,6 +49,13 @@ class Library:
         function = self._declared.get(name)
         return None if function is None else function.signature
 
+    def stays_a_call(self, name: str) -> bool:
+        """Whether a function is declared not to be inlined: TensorFlow prepares it by itself."""
+        declared = self._declared.get(name)
+        return (
+            declared is not None and "_noinline" in declared.attr and declared.attr["_noinline"].b
+        )
+
     def graph(self, name: str) -> Graph:
         """The body as a graph, loaded once and then the same object.
 

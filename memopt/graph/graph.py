@@ -202,6 +202,9 @@ class FunctionLibrary(Protocol):
     def graph(self, name: str) -> Graph:
         """The body as a graph, loaded once and then the same object."""
 
+    def stays_a_call(self, name: str) -> bool:
+        """Whether a function is declared not to be inlined: TensorFlow prepares it by itself."""
+
 
 class Graph:
     """Nodes in insertion order.

@@ -9,6 +9,7 @@ from memopt.passes.fold_shapes import FoldShapes
 from memopt.passes.inline_calls import InlineCalls
 from memopt.passes.ordering import Ordering
 from memopt.passes.pin_sums import PinSums
+from memopt.passes.pooling_gradients import PoolingGradients
 from memopt.passes.recomputation import Recomputation
 from memopt.passes.relax_allocator import RelaxAllocator
 from memopt.passes.rematerialization import Rematerialization
@@ -37,6 +38,7 @@ PASSES: tuple[type[Pass], ...] = (
     Rematerialization,
     # In the place of all others where XLA compiles the step.
     InlineCalls,
+    PoolingGradients,
     CompiledRematerialization,
 )
 
@@ -51,6 +53,7 @@ __all__ = [
     "Ordering",
     "Pass",
     "PinSums",
+    "PoolingGradients",
     "Recomputation",
     "RelaxAllocator",
     "Rematerialization",

@@ -47,6 +47,12 @@ def why_not(graph_def: GraphDef, policy: Policy) -> str:
     return ""
 
 
+def calls_gradients(graph_def: GraphDef) -> bool:
+    """Whether a function that a graph may call has operations that only compute gradients."""
+    bodies = graph_def.library.function
+    return any(_GRADIENT_OP.search(node.op) for body in bodies for node in body.node_def)
+
+
 def _computes_gradients(graph_def: GraphDef, ops: set[str]) -> bool:
     if any(_GRADIENT_OP.search(op) for op in ops):
         return True

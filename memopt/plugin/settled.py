@@ -17,7 +17,7 @@ from memopt.plugin.capture import capturing
 from memopt.plugin.configs import tag_functions, untag_functions
 from memopt.plugin.policy import Policy
 from memopt.plugin.process import Process
-from memopt.plugin.screening import why_not
+from memopt.plugin.screening import calls_gradients, why_not
 from memopt.plugin.switch import install
 from memopt.runtime.function import (
     Interface,
@@ -59,7 +59,12 @@ def settle(function: ConcreteFunction) -> ConcreteFunction | None:
         return function
     install()
     captured = _capture(function)
-    if captured is None or why_not(captured, Policy(min_nodes=0, only_lower=False)):
+    if captured is None:
+        return None
+    # What is not inlined is in a function still.
+    if why_not(captured, Policy(min_nodes=0, only_lower=False)) and not calls_gradients(
+        function.graph.as_graph_def()
+    ):
         return None
     return _built(captured, function)
 

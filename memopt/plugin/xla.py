@@ -179,10 +179,11 @@ def _program(function: Any) -> Program:
 
 def _record(graph_def: GraphDef, done: CompiledRewrite, milliseconds: float) -> GraphRecord:
     held_bytes = done.original.argument_bytes
-    is_changed = done.report is not None
+    is_changed = bool(done.reports)
     told = f"XLA compiled {done.compilations} forms of it"
-    if done.report is not None:
-        told = "; ".join((*(edit.reason for edit in done.report.edits), told))
+    if is_changed:
+        edits = (edit for report in done.reports for edit in report.edits)
+        told = "; ".join((*dict.fromkeys(edit.reason for edit in edits), told))
     return GraphRecord(
         fingerprint(graph_def),
         "compiled",
@@ -205,7 +206,7 @@ def _tell(name: str, done: CompiledRewrite) -> None:
         return
     needs = bytes_text(done.memory.step_peak_bytes)
     why = "the lowest that was found"
-    if done.report is None:
+    if not done.reports:
         why = "no form of it was found that needs much less"
     if done.equal is False:
         why = (

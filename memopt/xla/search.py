@@ -12,6 +12,7 @@ from memopt.errors import PassError
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.passes.compiled_rematerialization import NONE
 from memopt.passes.inline_calls import InlineCalls
+from memopt.passes.pooling_gradients import PoolingGradients
 from memopt.pipeline import Pipeline
 from memopt.shapes.function_calls import CALLS
 from memopt.shapes.properties import Properties
@@ -39,12 +40,12 @@ class Form:
 
     Attributes:
         compiled: The step and what it needs.
-        report: What the pass did; `None` for the original.
+        reports: What passes did; empty for the original.
         planned_bytes: The limit of the step's own memory that the plan was made for; 0 for none.
     """
 
     compiled: Compiled
-    report: PassReport | None = None
+    reports: tuple[PassReport, ...] = ()
     planned_bytes: int = 0
 
     @property
@@ -66,6 +67,7 @@ class Search:
         options: What the pass is run with; its limit is set here.
         most_compilations: How often the compiler is asked at most, the original included.
         seconds: After how many seconds no other form is looked for.
+        pooling: Whether gradients of max pooling are computed by comparing.
         forms: What was compiled, in order; the original first.
     """
 
@@ -74,6 +76,7 @@ class Search:
     options: CompiledRematerialization
     most_compilations: int = 9
     seconds: float = math.inf
+    pooling: bool = True
     forms: list[Form] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -151,18 +154,20 @@ class Search:
 
         Of a plan that was compiled already, the form that it was then.
         """
-        graph_def, report = self._rewrite(limit_bytes)
+        graph_def, reports = self._rewrite(limit_bytes)
         for known in self.forms:
             if graph_def == known.compiled.graph_def:
                 return known
-        form = Form(self.compiler.compile(graph_def), report, limit_bytes)
+        form = Form(self.compiler.compile(graph_def), reports, limit_bytes)
         self.forms.append(form)
         return form
 
-    def _rewrite(self, limit_bytes: int) -> tuple[GraphDef, PassReport]:
+    def _rewrite(self, limit_bytes: int) -> tuple[GraphDef, tuple[PassReport, ...]]:
         graph = from_graph_def(self.item.graph_def)
         fetched = (name.partition(":")[0] for name in self.item.fetched_tensors)
         passes: list[Pass] = [replace(self.options, step_limit=limit_bytes)]
+        if self.pooling:
+            passes.insert(0, PoolingGradients())
         # What a call gives is handed to the caller under its name only if it stays a call.
         if not any(name in graph and graph[name].op in CALLS for name in fetched):
             passes.insert(0, InlineCalls())
@@ -170,13 +175,13 @@ class Search:
         # What the pass adds to them is for this form alone.
         context = Context.of_item(self.item, Properties.of(self.item))
         reports = pipeline.run("", graph, context, math.inf).passes
-        report = reports[-1]
-        if report.failure:
-            raise PassError(report.failure)
-        if not report.edits:
-            # Bodies in the place of calls are for the other pass alone.
-            return self.item.graph_def, report
-        return to_graph_def(graph), report
+        failures = [report.failure for report in reports if report.failure]
+        if failures:
+            raise PassError(failures[0])
+        # Bodies in the place of calls are for the other passes alone.
+        if not any(report.edits for report in reports if report.name != InlineCalls.name):
+            return self.item.graph_def, reports
+        return to_graph_def(graph), reports
 
 
 @dataclass

@@ -47,6 +47,7 @@ OPTIONS = {
     "ordering": ("ordering", "ordering{sequencer=list,smallest_bytes=1024}"),
     "rematerialization": ("rematerialization{algorithm=sqrt}",),
     "inline-calls": ("inline-calls",),
+    "pooling-gradients": ("pooling-gradients",),
     "compiled-rematerialization": (
         "compiled-rematerialization",
         "compiled-rematerialization{step_limit=65536,late_operands=true,algorithm=segments}",
@@ -220,6 +221,8 @@ def test_work_is_found_in_a_model(spec: str, tiny_item: Callable[[str], Grappler
         item = tiny_item("bert")
     if spec == "pin-sums":
         item = GrapplerItem(to_graph_def(parse_graph(OPEN_SUM)), ("x:0", "y:0"), ("s", "n"))
+    if spec == "pooling-gradients":
+        item = tiny_item("unet")
     if spec == "inline-calls":
         item = GrapplerItem.from_concrete_function(nested_step())
     if spec.startswith("addn-scheduling"):

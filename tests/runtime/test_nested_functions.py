@@ -73,11 +73,22 @@ def traced(function: Callable[..., Any], step: TrainingStep) -> ConcreteFunction
     return tf.function(function, autograph=False).get_concrete_function(*specs)
 
 
+def not_inlined(step: ConcreteFunction) -> Callable[..., Any]:
+    import tensorflow as tf
+
+    attributes = {"_noinline": True}
+    called: Callable[..., Any] = tf.function(
+        once(step), autograph=False, experimental_attributes=attributes
+    )
+    return called
+
+
 WRAPPERS: dict[str, Wrapper] = {
     "once": once,
     "twice": twice,
     "in a loop": in_loop,
     "in branches": in_branches,
+    "not inlined": not_inlined,
 }
 
 
@@ -92,11 +103,23 @@ CASES = [
 @pytest.mark.parametrize(("name", "wrapper"), CASES)
 def test_a_step_that_is_called_by_others(name: str, wrapper: Wrapper) -> None:
     step = MODELS[name](**TINY[name])
-    caller = traced(wrapper(step.function), step)
-    rewritten = memopt.rewrite(caller, level="ordered", after_grappler=False)
     with without_grappler():
+        caller = traced(wrapper(step.function), step)
+        rewritten = memopt.rewrite(caller, level="ordered", after_grappler=False)
         expected, found = (
             run_from_start(function, step.variables, step.inputs)
             for function in (caller, rewritten)
         )
+    assert found == expected
+
+
+@pytest.mark.parametrize("name", ["mlp", pytest.param("gpt", marks=pytest.mark.slow)])
+def test_what_grappler_works_on_later_stays_as_it_is(name: str) -> None:
+    """A function that is not inlined goes to Grappler by itself, whatever is made of its caller."""
+    step = MODELS[name](**TINY[name])
+    caller = traced(not_inlined(step.function), step)
+    rewritten = memopt.rewrite(caller, level="ordered")
+    expected, found = (
+        run_from_start(function, step.variables, step.inputs) for function in (caller, rewritten)
+    )
     assert found == expected
