@@ -94,6 +94,53 @@ def optimize_saved_model(  # noqa: PLR0913 - the fields of Policy that make sens
             nothing to rewrite.
         BudgetError: None of the functions keeps the budget.
     """
+    wish = make_wish(
+        functions=functions,
+        signatures=signatures,
+        every=every,
+        shapes=shapes,
+        fix_shapes=fix_shapes,
+        after_grappler=after_grappler,
+        level=level,
+        budget=budget,
+        only_lower=only_lower,
+        deadline_ms=deadline_ms,
+        planning_seconds=planning_seconds,
+        target_scope=target_scope,
+        algorithm=algorithm,
+        scheduler=scheduler,
+        small_node_limit=small_node_limit,
+        kernels=kernels,
+        pass_options=pass_options,
+    )
+    return rewrite_saved_model(path, out, wish)
+
+
+def make_wish(  # noqa: PLR0913 - as above
+    *,
+    functions: Sequence[str] = (),
+    signatures: Sequence[str] = (),
+    every: bool = False,
+    shapes: Mapping[str, Iterable[int]] | None = None,
+    fix_shapes: bool = False,
+    after_grappler: bool | None = None,
+    level: str | None = None,
+    budget: Budget | int | str | None = None,
+    only_lower: bool = True,
+    deadline_ms: int = 0,
+    planning_seconds: float = 0.0,
+    target_scope: str = AUTO_SCOPE,
+    algorithm: str | None = None,
+    scheduler: str | None = None,
+    small_node_limit: int | None = None,
+    kernels: str | os.PathLike[str] | None = None,
+    pass_options: Sequence[str] = (),
+) -> Wish:
+    """What is to be done; arguments as for `optimize_saved_model`.
+
+    Raises:
+        OptionsError: An option is not valid.
+    """
     given = Flags(level, budget, algorithm, scheduler, small_node_limit, kernels=kernels)
     flags = Flags.from_environment().overridden_by(given)
     check_whole("deadline_ms", deadline_ms)
@@ -112,7 +159,7 @@ def optimize_saved_model(  # noqa: PLR0913 - the fields of Policy that make sens
         kernels=flags.kernels or RULES,
         pass_options=as_texts("pass_options", pass_options),
     )
-    wish = Wish(
+    return Wish(
         policy,
         functions=as_texts("functions", functions),
         signatures=as_texts("signatures", signatures),
@@ -120,7 +167,6 @@ def optimize_saved_model(  # noqa: PLR0913 - the fields of Policy that make sens
         fix_shapes=fix_shapes,
         after_grappler=after_grappler,
     )
-    return rewrite_saved_model(path, out, wish)
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -54,12 +54,33 @@ def read_saved_model(path: str | os.PathLike[str]) -> SavedModel:
     if not message.meta_graphs:
         raise FileError(f"{_file_of(folder)}: holds no graph")
     _check_assets(message, folder)
+    _check_variables(message, folder)
     return message
 
 
 @contextmanager
+def appearing(target: Path) -> Iterator[Path]:
+    """A folder beside `target`, yet to be made, which gets its name when the block has ended well.
+
+    Raises:
+        FileError: The folder exists, or cannot be written.
+    """
+    _check_is_free(target)
+    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+    try:
+        try:
+            yield part
+            _check_is_free(target)
+            part.rename(target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    except OSError as error:
+        raise FileError(f"{target}: cannot be written: {error}") from error
+
+
+@contextmanager
 def written_whole(source: Path, target: Path) -> Iterator[Path]:
-    """A folder to write a SavedModel into, which gets its name when the block has ended well.
+    """A folder to write a SavedModel into, which appears under its name whole or not at all.
 
     It begins as a copy of `source` without its message and fingerprint. Files of variables are
     linked, not copied, where the file system can: TensorFlow never changes them in place.
@@ -72,19 +93,12 @@ def written_whole(source: Path, target: Path) -> Iterator[Path]:
         FileError: The folder exists, lies within the source or around it, or cannot be written;
             or the source holds a link to something outside of it, or what is no file.
     """
-    _check_places(source, target)
-    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
-    try:
-        try:
-            _copy_rest(source, part)
-            yield part
-            if target.exists() or target.is_symlink():
-                raise FileError(f"{target}: exists already")
-            part.rename(target)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-    except OSError as error:
-        raise FileError(f"{target}: cannot be written: {error}") from error
+    here, there = source.resolve(), target.resolve()
+    if there.is_relative_to(here) or here.is_relative_to(there):
+        raise FileError(f"{target}: lies within {source}, or around it")
+    with appearing(target) as part:
+        _copy_rest(source, part)
+        yield part
 
 
 def write_message(message: SavedModel, source: Path, folder: Path) -> None:
@@ -162,12 +176,25 @@ def _check_assets(message: SavedModel, folder: Path) -> None:
                 raise FileError(f"{folder}: names an asset outside of it, {asset.filename!r}")
 
 
-def _check_places(source: Path, target: Path) -> None:
+def _check_variables(message: SavedModel, folder: Path) -> None:
+    """Refuse a model that has variables, but not their values.
+
+    Raises:
+        FileError: It is one.
+    """
+    has_some = any(
+        node.WhichOneof("kind") == "variable"
+        for meta_graph in message.meta_graphs
+        for node in meta_graph.object_graph_def.nodes
+    )
+    index = folder / VARIABLES_FOLDER / "variables.index"
+    if has_some and not index.is_file():
+        raise FileError(f"{index}: is missing, and with it the values of the model's variables")
+
+
+def _check_is_free(target: Path) -> None:
     if target.exists() or target.is_symlink():
         raise FileError(f"{target}: exists already; give a folder that does not")
-    here, there = source.resolve(), target.resolve()
-    if there.is_relative_to(here) or here.is_relative_to(there):
-        raise FileError(f"{target}: lies within {source}, or around it")
     if not target.parent.is_dir():
         raise FileError(f"{target}: its parent folder does not exist")
 

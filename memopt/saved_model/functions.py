@@ -62,9 +62,12 @@ def find_functions(meta_graph: MetaGraphDef) -> list[ModelFunction]:
     """The functions of a model that do work, in the order of their names.
 
     Functions that only pass on what they are given to others, as those of signatures do, are seen
-    through. What saves and restores variables is none of the model's work.
+    through. None of the model's work is what saves and restores variables, and what others are
+    differentiated by.
     """
-    functions = {one.signature.name: one for one in meta_graph.graph_def.library.function}
+    library = meta_graph.graph_def.library
+    functions = {one.signature.name: one for one in library.function}
+    gradients = {one.gradient_func for one in library.registered_gradients}
     found: dict[str, ModelFunction] = {}
     pending = list(_roots(meta_graph, functions))
     seen: set[tuple[str, tuple[str, ...]]] = set()
@@ -74,7 +77,7 @@ def find_functions(meta_graph: MetaGraphDef) -> list[ModelFunction]:
             continue
         seen.add((root.name, root.signatures))
         function = functions[root.name]
-        if root.name.startswith(_CHECKPOINTING):
+        if root.name.startswith(_CHECKPOINTING) or root.name in gradients:
             continue
         calls = _calls_if_thin(function, functions)
         if calls and not _is_compiled(function):

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
 
-    from memopt.item import GrapplerItem
     from memopt.result import OptimizationResult
     from memopt.saved_model.functions import ModelFunction
 
@@ -112,42 +111,51 @@ class LibraryRewriting:
             if definition is not None:
                 declared.add().CopyFrom(definition)
 
-    def _rewritten(self, one: ModelFunction, report: FunctionReport) -> FunctionReport:
-        wish, policy = self._wish, self._wish.policy
-        body = Body.of(
-            self._functions[one.name],
-            self._library,
-            one.variables,
-            self._meta_graph.graph_def.versions,
-        )
-        graph_def = body.item.graph_def
-        refused = why_not(graph_def, replace(policy, only="all") if wish.names_some else policy)
-        still_open = body.open_arguments(wish.shapes or {})
-        if not refused and still_open:
-            name, shape = still_open[0]
-            refused = (
-                f"the shape of {name} is open, {shape}: say what to plan with, --shape {name}=..."
-            )
-        if refused:
-            return replace(report, reason=refused)
-        settled = self._settled(body)
-        if settled is not None:
-            body = replace(body, item=settled)
-        return self._planned(one, body, replace(report, after_grappler=settled is not None))
+    def body(self, one: ModelFunction) -> Body:
+        """A function's body as it stands in the library.
 
-    def _settled(self, body: Body) -> GrapplerItem | None:
-        """What Grappler makes of a function; `None` where that is not what is to be rewritten."""
+        Raises:
+            InvalidGraphError: It breaks a rule.
+        """
+        versions = self._meta_graph.graph_def.versions
+        return Body.of(self._functions[one.name], self._library, one.variables, versions)
+
+    def why_not(self, body: Body) -> str:
+        """Why a function is not rewritten, or "" if it is."""
+        wish = self._wish
+        policy = replace(wish.policy, only="all") if wish.names_some else wish.policy
+        refused = why_not(body.item.graph_def, policy)
+        still_open = body.open_arguments(wish.shapes or {})
+        if refused or not still_open:
+            return refused
+        name, shape = still_open[0]
+        return f"the shape of {name} is open, {shape}: give one to plan with, --shape {name}=..."
+
+    def settled(self, body: Body) -> Body:
+        """A body as Grappler makes it; itself where that is not what is to be rewritten.
+
+        Raises:
+            OptionsError: It was asked for, and Grappler makes nothing of it.
+            InvalidGraphError: What Grappler made cannot be built again.
+        """
         wish, item = self._wish, body.item
         if is_final(item.graph_def) or wish.after_grappler is False:
-            return None
-        trains = not why_not(item.graph_def, Policy(min_nodes=0, only_lower=False))
-        if wish.after_grappler is None and not trains:
-            return None
+            return body
+        if wish.after_grappler is None and not computes_gradients(item.graph_def):
+            return body
         with _functions_forgotten(self._functions):
             settled = settle_item(item)
         if settled is None and wish.after_grappler:
             raise OptionsError("Grappler is off, or makes nothing of the function")
-        return settled
+        return body if settled is None else replace(body, item=settled)
+
+    def _rewritten(self, one: ModelFunction, report: FunctionReport) -> FunctionReport:
+        body = self.body(one)
+        refused = self.why_not(body)
+        if refused:
+            return replace(report, reason=refused)
+        settled = self.settled(body)
+        return self._planned(one, settled, replace(report, after_grappler=settled is not body))
 
     def _planned(self, one: ModelFunction, body: Body, report: FunctionReport) -> FunctionReport:
         """Plan and rewrite a function, or say what came of it."""
@@ -202,6 +210,11 @@ class LibraryRewriting:
         for each in added:
             self._library.function.add().CopyFrom(each)
         self._functions = {known.signature.name: known for known in self._library.function}
+
+
+def computes_gradients(graph_def: GraphDef) -> bool:
+    """Whether a graph trains, by its operations."""
+    return not why_not(graph_def, Policy(min_nodes=0, only_lower=False))
 
 
 @contextmanager

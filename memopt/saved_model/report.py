@@ -127,7 +127,7 @@ class FunctionAnalysis(Displayed):
         tags: Those of the graph that it belongs to.
         kind: "training" if it computes gradients, else "inference".
         nodes: How many it has.
-        arguments: What callers give, with shapes.
+        arguments: What callers give, by the names that they know.
         held_bytes: What is held before it runs, as predicted: variables, constants, inputs.
         peak_bytes: The predicted peak, everything included; 0 where it is not known.
         reason: Why it is not known, or why the function cannot be rewritten; "" for neither.

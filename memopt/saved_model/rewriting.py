@@ -15,7 +15,7 @@ from memopt.saved_model.report import SavedModelReport
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
@@ -29,7 +29,10 @@ _SAY_WHICH = "name it with --function, or give --all for those that compute no g
 
 
 def rewrite_saved_model(
-    path: str | os.PathLike[str], out: str | os.PathLike[str], wish: Wish
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    wish: Wish,
+    check: Callable[[Path, SavedModelReport], None] | None = None,
 ) -> SavedModelReport:
     """Write a SavedModel in which functions need less memory.
 
@@ -37,6 +40,7 @@ def rewrite_saved_model(
         path: The SavedModel; it stays as it is.
         out: The folder that is to be.
         wish: What is to be done.
+        check: Gets the folder before it has its name, and may raise.
 
     Raises:
         FileError: The one cannot be read, or the other not be written.
@@ -48,7 +52,10 @@ def rewrite_saved_model(
     with written_whole(source, target) as folder:
         reports, notes = rewrite_message(message, wish)
         write_message(message, source, folder)
-    return SavedModelReport(str(source), str(target), reports, notes)
+        report = SavedModelReport(str(source), str(target), reports, notes)
+        if check is not None:
+            check(folder, report)
+    return report
 
 
 def rewrite_message(
