@@ -41,9 +41,14 @@ def rename_changed_functions(
         return graph_def
     content = graph_def.library.SerializeToString(deterministic=True)
     digest = hashlib.blake2b(content, digest_size=8).hexdigest()
+    return rename_functions(graph_def, {name: f"{name}_memopt_{digest}" for name in changed})
+
+
+def rename_functions(graph_def: GraphDef, names: Mapping[str, str]) -> GraphDef:
+    """A copy of a graph in which library functions have other names, wherever they are called."""
     renamed = type(graph_def)()
     renamed.CopyFrom(graph_def)
-    _rename(renamed, {name: f"{name}_memopt_{digest}" for name in changed})
+    _rename(renamed, names)
     return renamed
 
 

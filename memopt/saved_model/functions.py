@@ -61,7 +61,7 @@ class _Root:
 def find_functions(meta_graph: MetaGraphDef) -> list[ModelFunction]:
     """The functions of a model that do work, in the order of their names.
 
-    Functions that only pass on what they are given to others, as those of signatures do, are seen
+    A function that only passes on what it is given to another, as those of signatures do, is seen
     through. None of the model's work is what saves and restores variables, and what others are
     differentiated by.
     """
@@ -79,9 +79,9 @@ def find_functions(meta_graph: MetaGraphDef) -> list[ModelFunction]:
         function = functions[root.name]
         if root.name.startswith(_CHECKPOINTING) or root.name in gradients:
             continue
-        calls = _calls_if_thin(function, functions)
-        if calls and not _is_compiled(function):
-            pending += [_callee(call, root, functions) for call in calls]
+        call = _call_if_thin(function, functions)
+        if call is not None and not _is_compiled(function):
+            pending.append(_callee(call, root, functions))
             continue
         one = found.setdefault(root.name, ModelFunction(root.name, _called_as(root.name)))
         one.variables.update(root.variables)
@@ -187,15 +187,12 @@ def _bound_variables(
     return found
 
 
-def _calls_if_thin(function: FunctionDef, functions: Mapping[str, FunctionDef]) -> list[NodeDef]:
-    """The calls of a function that does nothing but call others; none if it does more."""
-    calls = []
-    for node in function.node_def:
-        if node.op in _CALLS and _called_function(node) in functions:
-            calls.append(node)
-        elif node.op not in _PASSED_ON:
-            return []
-    return calls
+def _call_if_thin(function: FunctionDef, functions: Mapping[str, FunctionDef]) -> NodeDef | None:
+    """The call of a function that does nothing but call another; `None` if it does more."""
+    calls = [node for node in function.node_def if node.op not in _PASSED_ON]
+    if len(calls) != 1 or calls[0].op not in _CALLS or _called_function(calls[0]) not in functions:
+        return None
+    return calls[0]
 
 
 def _callee(call: NodeDef, root: _Root, functions: Mapping[str, FunctionDef]) -> _Root:

@@ -13,6 +13,7 @@ from memopt.plugin.policy import Policy
 from memopt.plugin.screening import why_not
 from memopt.plugin.settled_item import settle_item
 from memopt.plugin.work import Work
+from memopt.runtime.library import rename_changed_functions, rename_functions
 from memopt.saved_model.assembly import with_graph, without_grappler
 from memopt.saved_model.bodies import Body
 from memopt.saved_model.report import FunctionReport
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
 
+    from memopt.item import GrapplerItem
     from memopt.result import OptimizationResult
     from memopt.saved_model.functions import ModelFunction
 
@@ -143,8 +145,7 @@ class LibraryRewriting:
             return body
         if wish.after_grappler is None and not computes_gradients(item.graph_def):
             return body
-        with _functions_forgotten(self._functions):
-            settled = settle_item(item)
+        settled = _settled(item)
         if settled is None and wish.after_grappler:
             raise OptionsError("Grappler is off, or makes nothing of the function")
         return body if settled is None else replace(body, item=settled)
@@ -210,6 +211,22 @@ class LibraryRewriting:
         for each in added:
             self._library.function.add().CopyFrom(each)
         self._functions = {known.signature.name: known for known in self._library.function}
+
+
+def _settled(item: GrapplerItem) -> GrapplerItem | None:
+    """What Grappler makes of an item, the same whatever functions this process has."""
+    # TensorFlow goes by names: functions of this process may have those of the model's.
+    renamed = rename_changed_functions(item.graph_def, lambda _: True)
+    library = item.graph_def.library.function
+    names = {
+        new.signature.name: old.signature.name
+        for new, old in zip(renamed.library.function, library, strict=True)
+    }
+    with _functions_forgotten(names):
+        settled = settle_item(replace(item, graph_def=renamed))
+    if settled is None:
+        return None
+    return replace(settled, graph_def=rename_functions(settled.graph_def, names))
 
 
 def computes_gradients(graph_def: GraphDef) -> bool:
