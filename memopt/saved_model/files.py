@@ -140,7 +140,9 @@ def _file_of(folder: Path) -> Path:
             f"{folder / SPLIT_FILE}: is a split SavedModel, which only TensorFlow's C++ loader "
             "reads; save the model with experimental_image_format=False"
         )
-    raise FileError(f"{folder}: holds no SavedModel; it has neither {MODEL_FILE} nor {TEXT_FILE}")
+    raise FileError(
+        f"{folder}: is a folder, and no SavedModel: it has neither {MODEL_FILE} nor {TEXT_FILE}"
+    )
 
 
 def _parse(folder: Path) -> SavedModel:

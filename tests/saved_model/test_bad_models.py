@@ -40,13 +40,16 @@ def _rename_asset(folder: Path, name: str) -> None:
     (folder / "saved_model.pb").write_bytes(message.SerializeToString())
 
 
-def _as_text(folder: Path, text: str) -> None:
+def _as_text(folder: Path, text: bytes) -> int:
     (folder / "saved_model.pb").unlink()
-    (folder / "saved_model.pbtxt").write_text(text)
+    return (folder / "saved_model.pbtxt").write_bytes(text)
 
 
 BAD = {
-    "no message": Bad(lambda p: (p / "saved_model.pb").unlink(), "model: holds no SavedModel"),
+    "no message": Bad(
+        lambda p: (p / "saved_model.pb").unlink(),
+        "model: is a folder, and no SavedModel: it has neither",
+    ),
     "empty": Bad(
         lambda p: (p / "saved_model.pb").write_bytes(b""), r"saved_model.pb: holds no gra"
     ),
@@ -57,9 +60,9 @@ BAD = {
         lambda p: (p / "saved_model.pb").write_text("<html>" * 99),
         r"saved_model.pb: is no SavedMod",
     ),
-    "bad text": Bad(lambda p: _as_text(p, "meta_graphs {"), "saved_model.pbtxt: is no SavedModel"),
+    "bad text": Bad(lambda p: _as_text(p, b"meta_graphs {"), "saved_model.pbtxt: is no SavedModel"),
     "text that is none": Bad(
-        lambda p: (_as_text(p, ""), (p / "saved_model.pbtxt").write_bytes(b"\xff\xfe")),
+        lambda p: _as_text(p, b"\xff\xfe"),
         "saved_model.pbtxt: is no SavedModel",
     ),
     "split": Bad(
@@ -109,7 +112,8 @@ def test_files_of_keras_are_told_what_to_do_with(
     command: str, name: str, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(b"PK")
-    further = {"optimize": ["-o", tmp_path / "out"], "verify": [tmp_path / name]}.get(command, [])
+    others: dict[str, list[object]] = {"optimize": ["-o", tmp_path / "out"], "verify": ["other"]}
+    further = others.get(command, [])
     assert_one_line(run(command, tmp_path / name, *further), message)
     assert names_in(tmp_path) == [name]
 

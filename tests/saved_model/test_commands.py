@@ -129,7 +129,8 @@ def test_each_process_writes_the_same_bytes(network: Path, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_saved_model_cli_runs_it(network: Path, leaner: Path, tmp_path: Path) -> None:
-    np.savez(tmp_path / "values.npz", **values())
+    x, y = values().values()
+    np.savez(tmp_path / "values.npz", x=x, y=y)
     results = []
     for path in (network, leaner):
         out = tmp_path / f"{path.name}_results"

@@ -130,7 +130,7 @@ def test_what_cannot_be_exported_is_told(exported: Path, tmp_path: Path) -> None
     with pytest.raises(OptionsError, match=r"is not compiled: model.compile\(optimizer, loss\)"):
         memopt.export_training_step(make_model(compiled=False), tmp_path / "out", batch_size=1)
     with pytest.raises(OptionsError, match="a list is no model of Keras"):
-        memopt.export_training_step([], tmp_path / "out", batch_size=1)  # type: ignore[arg-type]
+        memopt.export_training_step([], tmp_path / "out", batch_size=1)
     with pytest.raises(FileError, match="exists already"):
         memopt.export_training_step(make_model(), exported, batch_size=1)
     open_model = keras.Sequential([keras.Input((None, 3)), keras.layers.Dense(3)])

@@ -35,9 +35,7 @@ def save_network(path: Path, batch: int | None = BATCH, *, compiled: bool = Fals
     net.momenta = [tf.Variable(tf.zeros_like(weight)) for weight in net.weights]
     net.labels = tf.saved_model.Asset(str(labels))
 
-    @tf.function
-    def layer(hidden: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-        return tf.nn.gelu(hidden @ weight)
+    layer = tf.function(lambda hidden, weight: tf.nn.gelu(hidden @ weight))
 
     def forward(x: tf.Tensor) -> tf.Tensor:
         hidden = x
@@ -48,7 +46,6 @@ def save_network(path: Path, batch: int | None = BATCH, *, compiled: bool = Fals
     x = tf.TensorSpec((batch, WIDTH), tf.float32, "x")
     y = tf.TensorSpec((batch, WIDTH), tf.float32, "y")
 
-    @tf.function(input_signature=[x, y], jit_compile=compiled or None)
     def train(x: tf.Tensor, y: tf.Tensor) -> dict[str, tf.Tensor]:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(forward(x) - y))
@@ -58,12 +55,13 @@ def save_network(path: Path, batch: int | None = BATCH, *, compiled: bool = Fals
             weight.assign_sub(0.1 * momentum)
         return {"loss": loss}
 
-    @tf.function(input_signature=[x])
     def predict(x: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"hidden": forward(x)}
 
-    net.train, net.predict = train, predict
-    tf.saved_model.save(net, str(path), signatures={"train": train, "predict": predict})
+    net.train = tf.function(train, input_signature=[x, y], jit_compile=compiled or None)
+    net.predict = tf.function(predict, input_signature=[x])
+    signatures = {"train": net.train, "predict": net.predict}
+    tf.saved_model.save(net, str(path), signatures=signatures)
     return path
 
 
