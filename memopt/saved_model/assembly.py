@@ -11,7 +11,8 @@ from memopt.graph.functiondef import ARGUMENT, RESULT, Library, from_function_de
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.verify import verify_graph
 from memopt.runtime.graph_import import import_graph
-from memopt.runtime.library import rename_changed_functions
+from memopt.runtime.library import called_by, rename_changed_functions
+from memopt.saved_model.bodies import reached
 from memopt.shapes.function_calls import unused_name
 
 if TYPE_CHECKING:
@@ -43,16 +44,17 @@ def with_graph(body: Body, graph_def: GraphDef) -> tuple[FunctionDef, list[Funct
     Raises:
         InvalidGraphError: The graph is not the body of such a function.
     """
-    before = {one.signature.name: one for one in body.item.graph_def.library.function}
+    before = body.callees
     named = rename_changed_functions(graph_def, lambda one: before.get(one.signature.name) != one)
     content = type(named)()
     content.CopyFrom(named)
     _give_arguments_and_results(content, body)
     function = to_function_def(from_graph_def(content), body.function)
     _let_device_be_chosen(function, body)
-    added = [one for one in content.library.function if one.signature.name not in before]
     _check(function, content, named)
-    return function, added
+    functions = {one.signature.name: one for one in content.library.function}
+    called = [name for node in function.node_def for name in called_by(node)]
+    return function, [functions[name] for name in reached(called, functions) if name not in before]
 
 
 def without_grappler(
@@ -131,8 +133,8 @@ def _make_port(node: NodeDef, name: str, op: str, dtype: int, number: int) -> No
 
 def _let_device_be_chosen(function: FunctionDef, body: Body) -> None:
     """Take devices away that only Grappler, here, has put where the function names none."""
-    library = body.item.graph_def.library.function
-    if any(node.device for one in (body.function, *library) for node in one.node_def):
+    functions = (body.function, *body.callees.values())
+    if any(node.device for one in functions for node in one.node_def):
         return
     for node in function.node_def:
         node.device = ""

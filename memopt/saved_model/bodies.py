@@ -36,11 +36,13 @@ class Body:
         function: The function.
         item: Its body: arguments are Placeholders, of the shapes that the function declares.
         results: For each result the tensor (`"node:0"`) in that graph.
+        callees: The functions that it calls, by name, as they stand in the library.
     """
 
     function: FunctionDef
     item: GrapplerItem
     results: tuple[str, ...]
+    callees: Mapping[str, FunctionDef]
 
     @classmethod
     def of(
@@ -97,7 +99,8 @@ class Body:
             fetch=(*dict.fromkeys(results), *sorted(set(function.control_ret.values()))),
             variables=MappingProxyType(dict(variables)),
         )
-        return cls(function, item, tuple(results))
+        callees = {one.signature.name: one for one in graph_def.library.function}
+        return cls(function, item, tuple(results), callees)
 
     def open_arguments(self, shapes: Collection[str]) -> list[tuple[str, str]]:
         """The arguments with a dimension that is not declared, and their shapes in words.

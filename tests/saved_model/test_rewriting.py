@@ -7,7 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from support.saved_models import BATCH, WIDTH, read_message, save_network, train
+from support.saved_models import BATCH, WIDTH, read_message, save_network, train, values
 
 import memopt
 from memopt.errors import BudgetError, OptionsError
@@ -125,6 +125,33 @@ def test_functions_that_do_not_train_are_rewritten_when_asked(
         for path in (network, tmp_path / "out")
     ]
     assert results[0] == results[1]
+
+
+def test_what_does_not_train_can_still_be_differentiated(network: Path, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    optimize_saved_model(network, tmp_path / "out", functions=["predict"], only_lower=False)
+    outcomes = []
+    for path in (network, tmp_path / "out"):
+        loaded = tf.saved_model.load(str(path))
+        with tf.GradientTape() as tape:
+            hidden = loaded.predict(tf.constant(values()["x"]))["hidden"]
+        gradients = tape.gradient(hidden, loaded.weights)
+        outcomes.append([gradient.numpy().tobytes() for gradient in gradients])
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_program_may_call_it_in_a_function_of_its_own(network: Path, leaner: Path) -> None:
+    """Grappler works on that function, and leaves the rewritten one inside of it alone."""
+    import tensorflow as tf
+
+    outcomes = []
+    for path in (network, leaner):
+        loaded = tf.saved_model.load(str(path))
+        step = tf.function(lambda x, y, loaded=loaded: loaded.train(x, y)["loss"] * 2.0)
+        losses = [step(*map(tf.constant, values().values())).numpy() for _ in range(3)]
+        outcomes.append([*losses, *(weight.numpy().tobytes() for weight in loaded.weights)])
+    assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.parametrize("kind", ["functions", "signatures"])
