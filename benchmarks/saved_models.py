@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,7 @@ def save_mobilenet(path: Path) -> str:
 
 
 SAVED: Mapping[str, Callable[[Path], str]] = {
-    **{name: lambda path, name=name: save_step(name, path) for name in STEPS},
+    **{name: partial(save_step, name) for name in STEPS},
     "keras MobileNetV2": save_mobilenet,
 }
 

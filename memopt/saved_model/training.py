@@ -106,7 +106,7 @@ def _save(model: keras.Model, specs: Mapping[str, Any], part: Path) -> None:
         model.reset_metrics()
         return _flat_logs(model.get_metrics_result())
 
-    module = tf.Module(name=model.name)
+    module = tf.Module()
     step = tf.function(train_step, jit_compile=bool(model.jit_compile) or None)
     traced = step.get_concrete_function(**{spec.name: spec for spec in flat})
     reset = tf.function(reset_metrics)

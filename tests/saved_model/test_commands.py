@@ -147,9 +147,10 @@ def test_keras_takes_it_as_a_layer(network: Path, leaner: Path) -> None:
     import keras
 
     losses = []
+    x, y = values().values()
     for path in (network, leaner):
         layer = keras.layers.TFSMLayer(str(path), call_endpoint="train")
-        losses.append([layer(**values())["loss"].numpy() for _ in range(2)])
+        losses.append([layer(x, y=y)["loss"].numpy() for _ in range(2)])
     assert losses[0] == losses[1]
 
 

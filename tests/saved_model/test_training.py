@@ -28,7 +28,8 @@ def make_model(*, compiled: bool = True) -> keras.Model:
     for _ in range(2):
         layers += [keras.layers.Dense(64, activation="relu"), keras.layers.BatchNormalization()]
         layers += [keras.layers.Dropout(0.1)]
-    model = keras.Sequential([*layers, keras.layers.Dense(CLASSES)])
+    # The name of an application: no identifier of Python.
+    model = keras.Sequential([*layers, keras.layers.Dense(CLASSES)], name="net_1.00")
     if compiled:
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile("adam", loss, metrics=["accuracy"])
