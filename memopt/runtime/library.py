@@ -125,5 +125,6 @@ def _rename_in_strings(attributes: Mapping[str, AttrValue], names: Mapping[str, 
     for key in _NAME_ATTRIBUTES:
         if key not in attributes:
             continue
-        name = attributes[key].s.decode()
-        attributes[key].s = names.get(name, name).encode()
+        name = attributes[key].s.decode(errors="replace")
+        if name in names:
+            attributes[key].s = names[name].encode()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from memopt.errors import BudgetError, MemoptError, OptionsError
+from memopt.errors import BudgetError, InvalidGraphError, MemoptError, OptionsError
 from memopt.graph.final import is_final
 from memopt.plugin.policy import Policy
 from memopt.plugin.screening import why_not
@@ -214,7 +214,13 @@ class LibraryRewriting:
 
 
 def _settled(item: GrapplerItem) -> GrapplerItem | None:
-    """What Grappler makes of an item, the same whatever functions this process has."""
+    """What Grappler makes of an item, the same whatever functions this process has.
+
+    Raises:
+        InvalidGraphError: TensorFlow refuses it.
+    """
+    import tensorflow as tf
+
     # TensorFlow goes by names: functions of this process may have those of the model's.
     renamed = rename_changed_functions(item.graph_def, lambda _: True)
     library = item.graph_def.library.function
@@ -222,8 +228,11 @@ def _settled(item: GrapplerItem) -> GrapplerItem | None:
         new.signature.name: old.signature.name
         for new, old in zip(renamed.library.function, library, strict=True)
     }
-    with _functions_forgotten(names):
-        settled = settle_item(replace(item, graph_def=renamed))
+    try:
+        with _functions_forgotten(names):
+            settled = settle_item(replace(item, graph_def=renamed))
+    except tf.errors.OpError as error:
+        raise InvalidGraphError(f"TensorFlow refuses the function: {error.message}") from error
     if settled is None:
         return None
     return replace(settled, graph_def=rename_functions(settled.graph_def, names))

@@ -193,6 +193,8 @@ def _spoil_function(folder: Path, change: str) -> None:
         train.node_def[0].input[0] = "nowhere:output:0"
     elif change == "result":
         train.ret[train.signature.output_arg[0].name] = "nowhere:output:0"
+    elif change == "callee":
+        train.node_def[0].attr["f"].func.name = "nowhere"
     elif change == "recursion":
         train.node_def[0].attr["f"].func.name = train.signature.name
     (folder / "saved_model.pb").write_bytes(message.SerializeToString())
@@ -204,6 +206,7 @@ def _spoil_function(folder: Path, change: str) -> None:
         ("op", "train: .*does not know the op 'NoSuchOp'"),
         ("input", "train: .*'nowhere:output:0' does not exist in the body"),
         ("result", "train: .*'nowhere:output:0' does not exist in the body"),
+        ("callee", "train: TensorFlow refuses the function: .*nowhere"),
         ("recursion", "train: "),
     ],
 )
@@ -216,6 +219,21 @@ def test_a_broken_function_is_left_alone_with_the_reason(
     ended = run("optimize", model, "-o", tmp_path / "out", "--budget", "60%")
     assert_one_line(ended, message)
     assert names_in(tmp_path) == ["model"]
+
+
+def test_names_that_are_no_texts_do_no_harm(network: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(network, model)
+    message = read_message(model)
+    for function in message.meta_graphs[0].graph_def.library.function:
+        if "backward_function_name" in function.attr:
+            function.attr["backward_function_name"].s = b"\xec\xff"
+            break
+    else:
+        raise AssertionError("no function has a gradient stored beside it")
+    (model / "saved_model.pb").write_bytes(message.SerializeToString())
+    report = optimize_saved_model(model, tmp_path / "out", budget="60%")
+    assert len(report.rewritten) == 1
 
 
 def test_a_model_of_tensorflow_1_is_told(tmp_path: Path) -> None:
