@@ -43,8 +43,9 @@ class SignatureVerification(Displayed):
         signature: The key.
         loader: "python" for `tf.saved_model.load`, "session" for TensorFlow's C++ loader.
         verification: What was measured and compared.
-        as_in_python: Whether the rewritten signature, in a session, has the bits that the original
-            has by Python's loader; looked at where the original has other bits in a session.
+        as_in_python: Whether the rewritten signature, in a session, gives in every step the bits
+            that the original gives by Python's loader; looked at where the original gives others in
+            a session. Variables, which the loaders call differently, are not compared then.
     """
 
     signature: str

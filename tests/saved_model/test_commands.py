@@ -76,6 +76,7 @@ def test_both_run_by_both_loaders(network: Path, leaner: Path) -> None:
         assert after["step_peak_bytes"] < 0.8 * before["step_peak_bytes"]
 
 
+@pytest.mark.slow
 def test_what_computes_something_else_is_found(network: Path, tmp_path: Path) -> None:
     """Another factor in the update: the first loss is equal, and nothing after it."""
     other = tmp_path / "other"

@@ -16,6 +16,8 @@ from memopt.saved_model.entry import optimize_saved_model, parse_shape
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tensorflow.core.framework.function_pb2 import FunctionDef
+
     from memopt.saved_model.report import FunctionReport, SavedModelReport
 
 SHAPES = {"x": (BATCH, WIDTH), "y": (BATCH, WIDTH)}
@@ -23,6 +25,11 @@ SHAPES = {"x": (BATCH, WIDTH), "y": (BATCH, WIDTH)}
 
 def of(report: SavedModelReport, name: str) -> FunctionReport:
     return next(one for one in report.functions if one.called_as == name)
+
+
+def functions_of(path: Path) -> dict[str, FunctionDef]:
+    library = read_message(path).meta_graphs[0].graph_def.library
+    return {one.signature.name: one for one in library.function}
 
 
 def test_a_training_function_keeps_the_budget(report: SavedModelReport) -> None:
@@ -62,13 +69,7 @@ def test_everything_else_stays(network: Path, leaner: Path) -> None:
 
 def test_signatures_of_rewritten_functions_stay(network: Path, leaner: Path) -> None:
     """Arguments, results and effects have the names that they had."""
-    before, after = (
-        {
-            one.signature.name: one
-            for one in read_message(path).meta_graphs[0].graph_def.library.function
-        }
-        for path in (network, leaner)
-    )
+    before, after = functions_of(network), functions_of(leaner)
     for name, function in before.items():
         assert after[name].signature == function.signature
         assert after[name].attr == function.attr
@@ -125,6 +126,38 @@ def test_functions_that_do_not_train_are_rewritten_when_asked(
         for path in (network, tmp_path / "out")
     ]
     assert results[0] == results[1]
+
+
+def test_functions_that_others_call_stay_for_them(network: Path, tmp_path: Path) -> None:
+    """What is rewritten with its caller gets a name of its own."""
+    out = tmp_path / "out"
+    optimize_saved_model(network, out, functions=["predict"], level="ordered", only_lower=False)
+    before, after = functions_of(network), functions_of(out)
+    changed = [name for name in before if after[name] != before[name]]
+    assert [name.partition("predict")[0] for name in changed] == ["__inference_"]
+    called = {node.attr["f"].func.name for node in after[changed[0]].node_def if "f" in node.attr}
+    added = after.keys() - before.keys()
+    assert called <= added | before.keys()
+    assert all(name.partition("_memopt_")[0] in before for name in added)
+    assert added == called - before.keys()
+    assert added
+
+
+def test_what_grappler_made_runs_without_it(leaner: Path) -> None:
+    """For Python's loader by the configuration of the call, for sessions by an attribute too."""
+    from tensorflow.core.protobuf import config_pb2
+
+    functions = functions_of(leaner)
+    (name,) = [name for name in functions if "_memopt_" in name]
+    assert functions[name].attr["_noinline"].b
+    assert functions[name].attr["_tf_data_function"].b
+    (caller,) = [one for key, one in functions.items() if name.startswith(f"{key}_memopt_")]
+    (call,) = [node for node in caller.node_def if "f" in node.attr]
+    assert call.attr["f"].func.name == name
+    config = config_pb2.ConfigProto.FromString(call.attr["config_proto"].s)
+    assert config.graph_options.rewrite_options.disable_meta_optimizer
+    assert {node.op for node in caller.node_def} == {"StatefulPartitionedCall", "NoOp"}
+    assert all(not node.device for node in functions[name].node_def)
 
 
 def test_what_does_not_train_can_still_be_differentiated(network: Path, tmp_path: Path) -> None:
