@@ -295,7 +295,7 @@ def _read(path: str) -> bytes:
     try:
         if gfile.isdir(path):
             raise FileError(
-                f"{path}: is a folder; give the graph file itself, or a SavedModel to "
+                f"{path}: is a folder; give the graph file itself, or for a SavedModel use "
                 "memopt.optimize_saved_model"
             )
         if not gfile.exists(path):

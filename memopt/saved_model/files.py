@@ -26,12 +26,16 @@ _KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 
 
 def is_saved_model(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is that of a SavedModel, or of something that could be meant for one.
+    """Whether a path is that of a SavedModel's folder.
 
-    So are folders, and Keras's own files, of which `read_saved_model` says what to do with them.
+    Keras's own files count too: `read_saved_model` says what to do with them.
     """
     spelled = os.fspath(path)
-    return spelled.lower().endswith(_KERAS_SUFFIXES) or _is_folder(spelled)
+    if spelled.lower().endswith(_KERAS_SUFFIXES):
+        return True
+    if not _is_folder(spelled):
+        return False
+    return any((Path(spelled) / name).exists() for name in (MODEL_FILE, TEXT_FILE, SPLIT_FILE))
 
 
 def read_saved_model(path: str | os.PathLike[str]) -> SavedModel:

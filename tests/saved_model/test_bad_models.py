@@ -48,7 +48,7 @@ def _as_text(folder: Path, text: bytes) -> int:
 BAD = {
     "no message": Bad(
         lambda p: (p / "saved_model.pb").unlink(),
-        "model: is a folder, and no SavedModel: it has neither",
+        "model: is a folder; give the graph file",
     ),
     "empty": Bad(
         lambda p: (p / "saved_model.pb").write_bytes(b""), r"saved_model.pb: holds no gra"
@@ -116,6 +116,11 @@ def test_files_of_keras_are_told_what_to_do_with(
     further = others.get(command, [])
     assert_one_line(run(command, tmp_path / name, *further), message)
     assert names_in(tmp_path) == [name]
+
+
+def test_a_folder_without_a_message_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="is a folder, and no SavedModel: it has neither"):
+        optimize_saved_model(tmp_path, tmp_path.with_name("out"))
 
 
 def test_a_folder_that_exists_is_not_written_over(network: Path, tmp_path: Path) -> None:
