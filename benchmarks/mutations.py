@@ -54,6 +54,9 @@ CORE = {
     "memopt/planning/checker.py": ("tests/planning/test_*.py",),
     "memopt/plugin/policy.py": ("tests/test_signatures.py", "tests/plugin/test_*.py"),
     "memopt/graph/onednn_fusions.py": ("tests/graph/test_*.py",),
+    "memopt/saved_model/assembly.py": ("tests/saved_model/test_rewriting.py",),
+    "memopt/saved_model/bodies.py": ("tests/saved_model/test_rewriting.py",),
+    "memopt/saved_model/functions.py": ("tests/saved_model/test_rewriting.py",),
 }
 """What is changed, and the tests that are to notice it."""
 

@@ -50,6 +50,15 @@ if TYPE_CHECKING:
     from memopt.runtime.entry import verify
     from memopt.runtime.profile import Profile, profile
     from memopt.runtime.verification import Verification
+    from memopt.saved_model.analysis import SavedModelAnalysis, analyze_saved_model
+    from memopt.saved_model.entry import optimize_saved_model
+    from memopt.saved_model.report import FunctionAnalysis, FunctionReport, SavedModelReport
+    from memopt.saved_model.training import export_training_step
+    from memopt.saved_model.verification import (
+        SavedModelVerification,
+        SignatureVerification,
+        verify_saved_models,
+    )
     from memopt.xla.buffer_assignment import CompiledMemory
     from memopt.xla.entry import compiled_memory
 
@@ -64,6 +73,8 @@ __all__ = [
     "ExecutionError",
     "FileError",
     "Fit",
+    "FunctionAnalysis",
+    "FunctionReport",
     "GraphRecord",
     "GraphReport",
     "GrapplerItem",
@@ -87,18 +98,25 @@ __all__ = [
     "Profile",
     "RewriteError",
     "RuntimeMemory",
+    "SavedModelAnalysis",
+    "SavedModelReport",
+    "SavedModelVerification",
+    "SignatureVerification",
     "VariableSpec",
     "Verification",
     "VirtualCluster",
     "analyze",
+    "analyze_saved_model",
     "compiled_memory",
     "disable",
     "enable",
     "enabled",
+    "export_training_step",
     "fit",
     "last_reports",
     "optimize",
     "optimize_function",
+    "optimize_saved_model",
     "plan",
     "plugin_status",
     "profile",
@@ -107,30 +125,41 @@ __all__ = [
     "save",
     "sweep",
     "verify",
+    "verify_saved_models",
 ]
 
 _IMPORTED_WHEN_USED = {
     "CompiledMemory": "memopt.xla.buffer_assignment",
     "CostGraph": "memopt.planning.cost_graph",
     "Fit": "memopt.fitting.result",
+    "FunctionAnalysis": "memopt.saved_model.report",
+    "FunctionReport": "memopt.saved_model.report",
     "GraphRecord": "memopt.plugin.records",
     "KernelProfile": "memopt.kernels.profile",
     "Plan": "memopt.planning.plan",
     "PluginStatus": "memopt.plugin.switch",
     "Policy": "memopt.plugin.policy",
     "Profile": "memopt.runtime.profile",
+    "SavedModelAnalysis": "memopt.saved_model.analysis",
+    "SavedModelReport": "memopt.saved_model.report",
+    "SavedModelVerification": "memopt.saved_model.verification",
+    "SignatureVerification": "memopt.saved_model.verification",
     "Verification": "memopt.runtime.verification",
+    "analyze_saved_model": "memopt.saved_model.analysis",
     "compiled_memory": "memopt.xla.entry",
     "disable": "memopt.plugin.switch",
     "enable": "memopt.plugin.switch",
     "enabled": "memopt.plugin.switch",
+    "export_training_step": "memopt.saved_model.training",
     "fit": "memopt.fitting.fit",
     "last_reports": "memopt.plugin.switch",
     "optimize_function": "memopt.plugin.switch",
+    "optimize_saved_model": "memopt.saved_model.entry",
     "plugin_status": "memopt.plugin.switch",
     "profile": "memopt.runtime.profile",
     "profile_kernels": "memopt.kernels.profile",
     "verify": "memopt.runtime.entry",
+    "verify_saved_models": "memopt.saved_model.verification",
 }
 """What runs graphs takes numpy and more, which a program that only optimizes need not load."""
 

@@ -294,7 +294,10 @@ def _read(path: str) -> bytes:
     gfile = tf.io.gfile
     try:
         if gfile.isdir(path):
-            raise FileError(f"{path}: is a folder; give the graph file itself")
+            raise FileError(
+                f"{path}: is a folder; give the graph file itself, or for a SavedModel use "
+                "memopt.optimize_saved_model"
+            )
         if not gfile.exists(path):
             raise FileError(f"{path}: there is no such file")
         size = gfile.stat(path).length

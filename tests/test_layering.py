@@ -45,7 +45,7 @@ LAYERS = (
     ("infeasible_budget", "device_limits"),
     ("pipeline",),
     ("optimizer",),
-    ("runtime", "report", "kernels", "plugin", "fitting", "xla"),
+    ("runtime", "report", "kernels", "plugin", "fitting", "xla", "saved_model"),
     ("api",),
     ("models",),
     ("demo",),
@@ -56,11 +56,12 @@ LAYERS = (
 
 SAME_LAYER = {
     "io": {"item"},
-    "report": {"runtime", "fitting", "kernels"},
+    "report": {"runtime", "fitting", "kernels", "saved_model"},
     "fitting": {"runtime"},
     "kernels": {"runtime"},
     "plugin": {"runtime", "kernels", "xla"},
     "xla": {"runtime"},
+    "saved_model": {"runtime", "kernels", "plugin"},
 }
 """Beside that: files hold items, and reports show what the runtime measured."""
 

@@ -14,12 +14,14 @@ import memopt
 
 NAMES = (
     "Budget BudgetError CompiledMemory CostGraph Device ExecutionError FileError Fit "
-    "GraphRecord GraphReport GrapplerItem InvalidGraphError KernelProfile Level MemoptError "
-    "MemoryAnalysis MemoryOptimizer OptimizationReport OptimizationResult Options "
-    "OptionsError OutOfMemoryError PassError PassReport Plan PluginError PluginStatus Policy "
-    "Profile RewriteError RuntimeMemory VariableSpec Verification VirtualCluster analyze "
-    "compiled_memory disable enable enabled fit last_reports optimize optimize_function plan "
-    "plugin_status profile profile_kernels rewrite save sweep verify"
+    "FunctionAnalysis FunctionReport GraphRecord GraphReport GrapplerItem InvalidGraphError "
+    "KernelProfile Level MemoptError MemoryAnalysis MemoryOptimizer OptimizationReport "
+    "OptimizationResult Options OptionsError OutOfMemoryError PassError PassReport Plan "
+    "PluginError PluginStatus Policy Profile RewriteError RuntimeMemory SavedModelAnalysis "
+    "SavedModelReport SavedModelVerification SignatureVerification VariableSpec Verification "
+    "VirtualCluster analyze analyze_saved_model compiled_memory disable enable enabled "
+    "export_training_step fit last_reports optimize optimize_function optimize_saved_model "
+    "plan plugin_status profile profile_kernels rewrite save sweep verify verify_saved_models"
 ).split()
 
 
@@ -52,7 +54,12 @@ def test_every_public_member_is_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["analyze", "fit", "optimize", "profile", "rewrite", "save", "verify"]
+    "name",
+    [
+        *("analyze", "fit", "optimize", "profile", "rewrite", "save", "verify"),
+        *("analyze_saved_model", "export_training_step", "optimize_saved_model"),
+        "verify_saved_models",
+    ],
 )
 def test_arguments_of_functions_are_documented(name: str) -> None:
     function = getattr(memopt, name)

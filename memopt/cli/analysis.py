@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from memopt.cli.options import COSTS, DEVICES, listed
+from memopt.cli.options import COSTS, DEVICES, SHAPES, listed
+from memopt.cli.saved_models import OF_SAVED_MODELS, analyze_model, refuse_given
 from memopt.console import start_tensorflow, terminal, working
+from memopt.saved_model.files import is_saved_model
 from memopt.simulation.ready_nodes import MANAGERS
 
 if TYPE_CHECKING:
@@ -25,8 +27,11 @@ if TYPE_CHECKING:
 @click.option("--fetch", multiple=True, help="A tensor or operation that the caller asks for.")
 @click.option("--feed", multiple=True, help="A tensor that the caller gives.")
 @click.option("--step-stats", help="Where the timeline goes, as a RunMetadata message.")
+@SHAPES
 @click.option("--json", "as_json", is_flag=True, help="Print the analysis as JSON.")
+@click.pass_context
 def analyze(
+    context: click.Context,
     graph: str,
     devices: VirtualCluster | None,
     costs: str,
@@ -36,9 +41,17 @@ def analyze(
     fetch: tuple[str, ...],
     feed: tuple[str, ...],
     step_stats: str | None,
+    shapes: dict[str, tuple[int, ...]],
     as_json: bool,
 ) -> None:
-    """Simulate one step of GRAPH and print where the memory of each device goes."""
+    """Simulate one step of GRAPH and print where the memory of each device goes.
+
+    Of the folder of a SavedModel, print for each function what it is and its predicted peak.
+    """
+    if is_saved_model(graph):
+        analyze_model(context, graph, shapes=shapes, as_json=as_json)
+        return
+    refuse_given(context, OF_SAVED_MODELS, "a SavedModel, and this is none")
     from memopt.analysis import analyze as analyze_graph
     from memopt.io import write_bytes
     from memopt.report import memory

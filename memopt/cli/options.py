@@ -51,6 +51,16 @@ def as_budget(
         return None if value is None else Budget.parse(value)
 
 
+def _as_shapes(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, tuple[int, ...]]:
+    from memopt.saved_model.entry import parse_shape
+
+    del context, parameter
+    with usage("--shape"):
+        return dict(map(parse_shape, values))
+
+
 def values(command: Callable[..., None]) -> Callable[..., None]:
     """The options of a command for what its steps run with: inputs, variables and a seed."""
     return _INPUTS(_VARIABLES(SEED(command)))
@@ -108,4 +118,20 @@ DEVICES = click.option(
     multiple=True,
     callback=_as_cluster,
     help='A device, such as "GPU:0=GPU:16GiB"; this machine\'s if none is given.',
+)
+FUNCTIONS = click.option(
+    "--function",
+    "functions",
+    multiple=True,
+    help="Of a SavedModel: a function, by its name in the program that saved it.",
+)
+SIGNATURES = click.option(
+    "--signature", "signatures", multiple=True, help="Of a SavedModel: the key of a signature."
+)
+SHAPES = click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    callback=_as_shapes,
+    help='Of a SavedModel: a shape to go by where one is open, such as "x=64,16".',
 )

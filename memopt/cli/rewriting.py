@@ -6,12 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memopt.cli.options import COSTS, DEVICES, KERNELS, as_budget, listed, usage
+from memopt.cli.options import (
+    COSTS,
+    DEVICES,
+    FUNCTIONS,
+    KERNELS,
+    SHAPES,
+    SIGNATURES,
+    as_budget,
+    listed,
+    usage,
+)
 from memopt.cli.printing import print_json, print_report, print_verification
+from memopt.cli.saved_models import OF_SAVED_MODELS, optimize_model, refuse_given
 from memopt.console import start_tensorflow, terminal, working
 from memopt.errors import MemoptError
 from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level
 from memopt.rematerialization.algorithms import ALGORITHMS, BEST
+from memopt.saved_model.files import is_saved_model
 from memopt.sequencing.orders import SEQUENCERS
 
 if TYPE_CHECKING:
@@ -20,7 +32,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("graph")
-@click.option("-o", "--output", required=True, help="Where the rewritten graph goes.")
+@click.option("-o", "--output", required=True, help="Where the rewritten graph or SavedModel goes.")
 @click.option(
     "--level",
     type=click.Choice([level.value for level in Level], case_sensitive=False),
@@ -79,17 +91,26 @@ if TYPE_CHECKING:
     help="Do exactly what Grappler does; its sums may differ in their last bits.",
 )
 @click.option(
-    "--after-grappler",
-    is_flag=True,
+    "--after-grappler/--before-grappler",
+    default=None,
     help="Rewrite what Grappler makes of the step under TensorFlow's defaults. The result has those"
-    " bits if it runs with Grappler off (disable_meta_optimizer).",
+    " bits if it runs with Grappler off (disable_meta_optimizer), as functions of a SavedModel then"
+    " do whoever runs them: it is the default for those that compute gradients.",
 )
 @click.option("--fetch", multiple=True, help="A tensor or operation that the caller asks for.")
 @click.option("--feed", multiple=True, help="A tensor that the caller gives.")
 @click.option("--keep", multiple=True, help="A further node that must stay as it is called.")
+@FUNCTIONS
+@SIGNATURES
+@click.option("--all", "every", is_flag=True, help="Of a SavedModel: also what does not train.")
+@SHAPES
+@click.option("--fix-shapes", is_flag=True, help="Accept functions that take these shapes alone.")
 @click.option("--verify", "verifies", is_flag=True, help="Run both for real before writing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.pass_context
 def optimize(
+    context: click.Context,
+    /,
     graph: str,
     output: str,
     level: str | None,
@@ -98,11 +119,40 @@ def optimize(
     pass_options: tuple[str, ...],
     fetch: tuple[str, ...],
     feed: tuple[str, ...],
+    after_grappler: bool | None,
+    functions: tuple[str, ...],
+    signatures: tuple[str, ...],
+    every: bool,
+    shapes: dict[str, tuple[int, ...]],
+    fix_shapes: bool,
     verifies: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Rewrite GRAPH, a GraphDef or MetaGraphDef file, so that a step needs less memory."""
+    """Rewrite GRAPH so that a step needs less memory.
+
+    GRAPH is a GraphDef or MetaGraphDef file, or the folder of a SavedModel, of which the functions
+    that train are rewritten, or those that are named.
+    """
+    if is_saved_model(graph):
+        optimize_model(
+            context,
+            graph,
+            output,
+            verifies=verifies,
+            as_json=as_json,
+            level=level,
+            budget=budget,
+            pass_options=pass_options,
+            functions=functions,
+            signatures=signatures,
+            every=every,
+            shapes=shapes,
+            fix_shapes=fix_shapes,
+            after_grappler=after_grappler,
+        )
+        return
+    refuse_given(context, OF_SAVED_MODELS, "a SavedModel, and this is none")
     from memopt.api import level_of
     from memopt.api import optimize as optimize_graph
     from memopt.flags import Flags
@@ -130,6 +180,7 @@ def optimize(
             pass_options=pass_options,
             fetch=fetches,
             feed=feeds,
+            after_grappler=bool(after_grappler),
             **options,
         )
         result.report.properties.require()

@@ -7,9 +7,18 @@ from typing import Any
 
 import click
 
-from memopt.cli.options import VERIFICATION_MODE, arrays_of, as_bytes, values
+from memopt.cli.options import (
+    SHAPES,
+    SIGNATURES,
+    VERIFICATION_MODE,
+    arrays_of,
+    as_bytes,
+    values,
+)
 from memopt.cli.printing import print_json, print_kernels, print_verification
+from memopt.cli.saved_models import OF_SAVED_MODELS, refuse_given, verify_models
 from memopt.console import start_tensorflow, working
+from memopt.saved_model.files import is_saved_model
 
 
 @click.command()
@@ -32,8 +41,12 @@ from memopt.console import start_tensorflow, working
 @values
 @click.option("--fetch", multiple=True, help="A tensor or operation to run and compare.")
 @click.option("--feed", multiple=True, help="A tensor to feed.")
+@SIGNATURES
+@SHAPES
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.pass_context
 def verify(
+    context: click.Context,
     original: str,
     rewritten: str,
     steps: int,
@@ -46,12 +59,32 @@ def verify(
     seed: int,
     fetch: tuple[str, ...],
     feed: tuple[str, ...],
+    signatures: tuple[str, ...],
+    shapes: dict[str, tuple[int, ...]],
     as_json: bool,
 ) -> None:
     """Run ORIGINAL and REWRITTEN for real and compare results, memory and time.
 
+    Of two SavedModels each signature runs, by Python's loader and by TensorFlow's C++ loader.
+
     Exit status 1 if they do not compute the same.
     """
+    if is_saved_model(original):
+        verify_models(
+            context,
+            original,
+            rewritten,
+            signatures=signatures,
+            inputs=arrays_of(inputs),
+            shapes=shapes,
+            steps=steps,
+            mode=mode or "as-is",
+            timing_rounds=rounds,
+            seed=seed,
+            as_json=as_json,
+        )
+        return
+    refuse_given(context, OF_SAVED_MODELS, "SavedModels, and these are none")
     from memopt.kernels.choice import MEASURED
     from memopt.kernels.profile import profile_kernels
     from memopt.runtime.entry import verify as verify_graphs

@@ -138,12 +138,18 @@ def from_function_def(function: FunctionDef, library: Library) -> Graph:
     return graph
 
 
-def to_function_def(graph: Graph) -> FunctionDef:
-    """The FunctionDef of a body loaded by `from_function_def`: a new message."""
+def to_function_def(graph: Graph, like: FunctionDef | None = None) -> FunctionDef:
+    """The FunctionDef of a body: a new message.
+
+    Args:
+        graph: The body, as `from_function_def` loads it.
+        like: For a graph that was loaded from a GraphDef with such arguments and results: the
+            function that has everything else, its name and signature above all.
+    """
     from tensorflow.core.framework import function_pb2
 
     function: FunctionDef = function_pb2.FunctionDef()
-    function.CopyFrom(graph.envelope)
+    function.CopyFrom(graph.envelope if like is None else like)
     function.ClearField("node_def")
     names = _BodyNames(graph)
     for node in graph:
@@ -153,7 +159,8 @@ def to_function_def(graph: Graph) -> FunctionDef:
         elif node.op != ARGUMENT:
             node_def = function.node_def.add()
             write_node_def(node_def, node, names.spell_inputs)
-            if not node.changed and any(tensor.node.changed for tensor in node.inputs):
+            is_respelled = any(tensor.node.changed for tensor in node.inputs)
+            if not node.changed and (like is not None or is_respelled):
                 # Outputs are spelled by the op that makes them, which may be another now.
                 node_def.input[:] = names.spell_inputs(node)
     return function

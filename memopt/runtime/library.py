@@ -10,7 +10,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
     from tensorflow.core.framework.function_pb2 import FunctionDef
@@ -21,23 +21,34 @@ _NAME_ATTRIBUTES = ("forward_function_name", "backward_function_name")
 """String attributes that name a function."""
 
 
-def rename_changed_functions(graph_def: GraphDef) -> GraphDef:
+def rename_changed_functions(
+    graph_def: GraphDef, differs: Callable[[FunctionDef], bool] | None = None
+) -> GraphDef:
     """The graph with new names for functions that differ from this process's under their name.
 
     The functions that call them change with them, so they are renamed too. The new names depend
     only on the content, so the same graph always gets the same ones.
 
+    Args:
+        graph_def: The graph.
+        differs: Which functions get a new name, where it is not this process that knows others.
+
     Returns:
         `graph_def` itself when nothing has to be renamed, otherwise a changed copy.
     """
-    changed = _changed_functions(graph_def)
+    changed = _changed_functions(graph_def, differs or _differs_from_known)
     if not changed:
         return graph_def
     content = graph_def.library.SerializeToString(deterministic=True)
     digest = hashlib.blake2b(content, digest_size=8).hexdigest()
+    return rename_functions(graph_def, {name: f"{name}_memopt_{digest}" for name in changed})
+
+
+def rename_functions(graph_def: GraphDef, names: Mapping[str, str]) -> GraphDef:
+    """A copy of a graph in which library functions have other names, wherever they are called."""
     renamed = type(graph_def)()
     renamed.CopyFrom(graph_def)
-    _rename(renamed, {name: f"{name}_memopt_{digest}" for name in changed})
+    _rename(renamed, names)
     return renamed
 
 
@@ -51,8 +62,16 @@ def register_functions(graph_def: GraphDef) -> None:
             process.add_function_def(function)
 
 
-def _changed_functions(graph_def: GraphDef) -> set[str]:
-    changed = {f.signature.name for f in graph_def.library.function if _differs_from_known(f)}
+def called_by(node: NodeDef) -> Iterator[str]:
+    """What a node may call by name; names of no function and "" are among it."""
+    yield node.op
+    for value in node.attr.values():
+        yield value.func.name
+        yield from (function.name for function in value.list.func)
+
+
+def _changed_functions(graph_def: GraphDef, differs: Callable[[FunctionDef], bool]) -> set[str]:
+    changed = {f.signature.name for f in graph_def.library.function if differs(f)}
     callers = _callers(graph_def)
     pending = list(changed)
     while pending:
@@ -74,16 +93,9 @@ def _callers(graph_def: GraphDef) -> dict[str, set[str]]:
     callers: dict[str, set[str]] = {}
     for function in graph_def.library.function:
         for node in function.node_def:
-            for callee in _callees(node):
+            for callee in called_by(node):
                 callers.setdefault(callee, set()).add(function.signature.name)
     return callers
-
-
-def _callees(node: NodeDef) -> Iterator[str]:
-    yield node.op
-    for value in node.attr.values():
-        yield value.func.name
-        yield from (function.name for function in value.list.func)
 
 
 def _rename(graph_def: GraphDef, names: Mapping[str, str]) -> None:
@@ -113,5 +125,6 @@ def _rename_in_strings(attributes: Mapping[str, AttrValue], names: Mapping[str, 
     for key in _NAME_ATTRIBUTES:
         if key not in attributes:
             continue
-        name = attributes[key].s.decode()
-        attributes[key].s = names.get(name, name).encode()
+        name = attributes[key].s.decode(errors="replace")
+        if name in names:
+            attributes[key].s = names[name].encode()

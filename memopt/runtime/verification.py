@@ -218,7 +218,7 @@ def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a 
             differences=tuple(tolerate(compared.differences, [*changes, *by_chance])),
             original=first.measure(),
             rewritten=second.measure(),
-            timing=_time(first, second, timing_rounds),
+            timing=time_in_turns(first, second, timing_rounds),
             mode=settings.mode,
             steps=steps,
             grappler_changes=tuple(changes),
@@ -299,7 +299,8 @@ def _differences(expected: _Results, results: _Results) -> list[Difference]:
     return differences + compare_values("variable", steps, expected.variables, results.variables)
 
 
-def _time(original: StepProcess, rewritten: StepProcess, rounds: int) -> Timing | None:
+def time_in_turns(original: StepProcess, rewritten: StepProcess, rounds: int) -> Timing | None:
+    """Step times of both; `None` for no rounds."""
     if rounds < 1:
         return None
     # The first step after the recording warms up and tells how many make a round.

@@ -31,7 +31,7 @@ from memopt.runtime.trace import TraceRecorder, step_marker
 from memopt.runtime.values import save_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import TextIO
 
     from memopt.runtime.runners import Runner
@@ -50,14 +50,18 @@ class Worker:
     """
 
     def __init__(self, directory: Path) -> None:
-        program = Program.load(directory)
         settings = Settings.from_json(json.loads((directory / SETTINGS_FILE).read_text("utf-8")))
         settings.configure_tensorflow()
-        self._names = program.item.fetched_tensors
         self._trace: Trace | None = None
         self._recorder = TraceRecorder(directory / "trace")
         self._recorder.start()
-        self._runner = _runner_of(program, settings)
+        self._names, self._runner = self.prepare(directory, settings)
+
+    @staticmethod
+    def prepare(directory: Path, settings: Settings) -> tuple[Sequence[str], Runner]:
+        """What runs the step, and the names of its outputs."""
+        program = Program.load(directory)
+        return program.item.fetched_tensors, _runner_of(program, settings)
 
     def run(self, steps: int, directory: str) -> list[str]:
         """Run steps; the outputs of each go to a file of its own in `directory`."""

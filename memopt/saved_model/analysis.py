@@ -1,0 +1,136 @@
+"""What the functions of a SavedModel are and need, without running any of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from memopt.context import Context
+from memopt.display import Displayed, Overview, Table, bytes_text, count_text
+from memopt.errors import MemoptError
+from memopt.graph.graphdef import from_graph_def
+from memopt.plugin.work import runtime_here
+from memopt.saved_model.bodies import argument_names
+from memopt.saved_model.entry import make_wish
+from memopt.saved_model.files import read_saved_model
+from memopt.saved_model.functions import find_functions, signatures_in_graph
+from memopt.saved_model.library import LibraryRewriting, computes_gradients
+from memopt.saved_model.report import FunctionAnalysis
+from memopt.sequencing.step import Step
+from memopt.shapes.properties import Properties
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping
+
+    from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
+
+    from memopt.saved_model.functions import ModelFunction
+
+
+@dataclass(frozen=True, repr=False)
+class SavedModelAnalysis(Displayed):
+    """What the functions of a SavedModel are and need.
+
+    Attributes:
+        path: The SavedModel.
+        functions: Each function that does work, in the order of graphs and names.
+        notes: What else is to be known, a sentence each.
+    """
+
+    path: str
+    functions: tuple[FunctionAnalysis, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "path": self.path,
+            "functions": [one.to_json() for one in self.functions],
+            "notes": list(self.notes),
+        }
+
+    def _overview(self) -> Overview:
+        outcome = f"{self.path}, {count_text(len(self.functions), 'function')}"
+        table = Table.of(COLUMNS, self.functions, _row)
+        return Overview("SavedModelAnalysis", outcome, (table,), self.notes)
+
+
+COLUMNS = ("function", "signatures", "kind", "nodes", "held", "predicted peak", "arguments", "")
+
+
+def analyze_saved_model(
+    path: str | os.PathLike[str], *, shapes: Mapping[str, Iterable[int]] | None = None
+) -> SavedModelAnalysis:
+    """Tell of every function of a SavedModel what it is and how much memory it needs at its peak.
+
+    Peaks are those of TensorFlow's allocator under its defaults, as predicted; nothing of the model
+    runs.
+
+    Args:
+        path: The folder of the SavedModel.
+        shapes: Shapes to go by where dimensions are open, by name of an argument.
+
+    Raises:
+        FileError: It cannot be read.
+        OptionsError: A shape is none.
+    """
+    wish = make_wish(every=True, shapes=shapes)
+    message = read_saved_model(path)
+    found: list[FunctionAnalysis] = []
+    notes: list[str] = []
+    for meta_graph in message.meta_graphs:
+        rewriting = LibraryRewriting(meta_graph, wish)
+        known = wish.shapes or {}
+        found += [
+            _analysis(meta_graph, rewriting, one, known) for one in find_functions(meta_graph)
+        ]
+        notes += [
+            f"the operations of signature {key!r} stand in the main graph, as in TensorFlow 1"
+            for key in signatures_in_graph(meta_graph)
+        ]
+    return SavedModelAnalysis(str(path), tuple(found), tuple(notes))
+
+
+def _analysis(
+    meta_graph: MetaGraphDef,
+    rewriting: LibraryRewriting,
+    one: ModelFunction,
+    shapes: Mapping[str, tuple[int, ...]],
+) -> FunctionAnalysis:
+    function = next(
+        each for each in meta_graph.graph_def.library.function if each.signature.name == one.name
+    )
+    found = FunctionAnalysis(
+        one.name,
+        one.called_as,
+        tuple(one.signatures),
+        tuple(meta_graph.meta_info_def.tags),
+        "unknown",
+        len(function.node_def),
+        tuple(argument_names(function, one.variables).values()),
+        reason=one.refusal,
+    )
+    try:
+        body = rewriting.body(one)
+        trains = computes_gradients(body.item.graph_def)
+        found = replace(found, kind="training" if trains else "inference")
+        found = replace(found, reason=found.reason or rewriting.why_not(body))
+        if found.reason:
+            return found
+        item = rewriting.settled(body).sized(shapes)
+        context = replace(Context.of_item(item, Properties.of(item)), runtime=runtime_here())
+        memory = Step.in_context(from_graph_def(item.graph_def), context).run(
+            context.inter_op_threads
+        )
+        return replace(found, held_bytes=memory.held_bytes, peak_bytes=memory.peak_bytes)
+    except (MemoptError, RecursionError) as error:
+        return replace(found, reason=" ".join(str(error).split()))
+
+
+def _row(one: FunctionAnalysis) -> tuple[str, ...]:
+    sizes = ("", "")
+    if one.peak_bytes:
+        sizes = (bytes_text(one.held_bytes), bytes_text(one.peak_bytes))
+    keys, arguments = ", ".join(one.signatures), ", ".join(one.arguments)
+    return one.called_as, keys, one.kind, f"{one.nodes:,}", *sizes, arguments, one.reason

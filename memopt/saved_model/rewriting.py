@@ -1,0 +1,161 @@
+"""A SavedModel rewritten: its message read, functions in it replaced, all of it written anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memopt.errors import BudgetError, OptionsError
+from memopt.plugin.policy import ALL
+from memopt.saved_model.bodies import argument_names
+from memopt.saved_model.files import read_saved_model, write_message, written_whole
+from memopt.saved_model.functions import choose, find_functions, signatures_in_graph
+from memopt.saved_model.library import LibraryRewriting
+from memopt.saved_model.report import SavedModelReport
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+    from memopt.saved_model.functions import ModelFunction
+    from memopt.saved_model.library import Wish
+    from memopt.saved_model.report import FunctionReport
+
+_MOST_REASONS = 3
+_SAY_WHICH = "name it with --function, or give --all for those that compute no gradients"
+
+
+def rewrite_saved_model(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    wish: Wish,
+    check: Callable[[Path, SavedModelReport], None] | None = None,
+) -> SavedModelReport:
+    """Write a SavedModel in which functions need less memory.
+
+    Args:
+        path: The SavedModel; it stays as it is.
+        out: The folder that is to be.
+        wish: What is to be done.
+        check: Gets the folder before it has its name, and may raise.
+
+    Raises:
+        FileError: The one cannot be read, or the other not be written.
+        OptionsError: Something is named that is not there, or there is nothing to rewrite.
+        BudgetError: None of the functions keeps the budget.
+    """
+    source, target = Path(path), Path(out)
+    message = read_saved_model(source)
+    with written_whole(source, target) as folder:
+        reports, notes = rewrite_message(message, wish)
+        write_message(message, source, folder)
+        report = SavedModelReport(str(source), str(target), reports, notes)
+        if check is not None:
+            check(folder, report)
+    return report
+
+
+def rewrite_message(
+    message: SavedModel, wish: Wish
+) -> tuple[tuple[FunctionReport, ...], tuple[str, ...]]:
+    """Rewrite functions of a SavedModel's message in place.
+
+    Returns:
+        What was done to each function, and notes.
+
+    Raises:
+        OptionsError: Something is named that is not there, or there is nothing to rewrite.
+        BudgetError: None of the functions keeps the budget.
+    """
+    reports: list[FunctionReport] = []
+    notes: list[str] = []
+    found = [find_functions(meta_graph) for meta_graph in message.meta_graphs]
+    _check_names(found, wish)
+    _check_shapes(message, found, wish)
+    for meta_graph, functions in zip(message.meta_graphs, found, strict=True):
+        reports += _rewrite_meta_graph(meta_graph, functions, wish)
+        notes += [
+            f"signature {key!r} is left alone: its operations stand in the main graph, as in "
+            "TensorFlow 1, and not in a function"
+            for key in signatures_in_graph(meta_graph)
+        ]
+    _check_outcome(reports, notes, wish)
+    return tuple(reports), tuple(notes)
+
+
+def _check_names(found: Sequence[Sequence[ModelFunction]], wish: Wish) -> None:
+    choose([one for functions in found for one in functions], wish.functions, wish.signatures)
+
+
+def _check_shapes(
+    message: SavedModel, found: Sequence[Sequence[ModelFunction]], wish: Wish
+) -> None:
+    """Refuse a shape for an argument that no function has.
+
+    Raises:
+        OptionsError: There is one; the message has the names that there are.
+    """
+    names: set[str] = set()
+    for meta_graph, functions in zip(message.meta_graphs, found, strict=True):
+        library = {one.signature.name: one for one in meta_graph.graph_def.library.function}
+        for one in functions:
+            names |= set(argument_names(library[one.name], one.variables))
+    unknown = sorted((wish.shapes or {}).keys() - names)
+    if unknown:
+        raise OptionsError(
+            f"no function takes an argument {unknown[0]!r}; there are: "
+            f"{', '.join(sorted(names)) or 'none'}"
+        )
+
+
+def _check_outcome(reports: Sequence[FunctionReport], notes: Sequence[str], wish: Wish) -> None:
+    """Refuse an output in which nothing is as it was asked for.
+
+    Raises:
+        OptionsError: There was nothing to rewrite.
+        BudgetError: None of the functions keeps the budget.
+    """
+    tried = [one for one in reports if one.outcome != "left alone"]
+    if not tried:
+        reasons = "; ".join(
+            [f"{one.called_as}: {one.reason}" for one in reports[:_MOST_REASONS]] or notes[:1]
+        )
+        hint = "" if wish.names_some or wish.policy.only == ALL else f" ({_SAY_WHICH})"
+        raise OptionsError(f"no function is rewritten: {reasons or 'there is none'}{hint}")
+    budgeted = [one for one in tried if one.budget_bytes]
+    if not budgeted or any(one.keeps_budget for one in budgeted):
+        return
+    first = budgeted[0]
+    raise BudgetError(
+        f"no function keeps the budget; {first.called_as}: the budget of {first.budget_bytes} "
+        f"bytes cannot be kept: the lowest peak that was found is {first.peak_after_bytes} bytes",
+        first.budget_bytes,
+        first.peak_after_bytes,
+    )
+
+
+def _rewrite_meta_graph(
+    meta_graph: MetaGraphDef, found: Sequence[ModelFunction], wish: Wish
+) -> list[FunctionReport]:
+    wanted = {one.name for one in _chosen(found, wish)}
+    if not wanted:
+        return []
+    rewriting = LibraryRewriting(meta_graph, wish)
+    reports = [rewriting.rewrite(one) for one in found if one.name in wanted]
+    rewriting.finish()
+    return reports
+
+
+def _chosen(found: Sequence[ModelFunction], wish: Wish) -> list[ModelFunction]:
+    """Those of a graph's functions that are named; other graphs may have the rest."""
+    if not wish.names_some:
+        return list(found)
+    return [
+        one
+        for one in found
+        if not {one.name, one.called_as}.isdisjoint(wish.functions)
+        or not set(one.signatures).isdisjoint(wish.signatures)
+    ]
