@@ -1,0 +1,101 @@
+"""Which page a result has, and the page as a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memopt.analysis import MemoryAnalysis
+from memopt.display import bytes_text
+from memopt.errors import OptionsError
+from memopt.report.page.model import Fact, Grid, Page
+from memopt.report.page.optimized import page_of_report, page_of_verification
+from memopt.report.page.rendering import check_installed, render
+from memopt.report.page.simulated import page_of_analysis
+from memopt.result import OptimizationReport, OptimizationResult
+
+if TYPE_CHECKING:
+    from memopt.fitting.result import Fit
+
+
+def page_html(shown: Any, *others: Any) -> str:
+    """The report page of a result, a text that refers to nothing outside.
+
+    Args:
+        shown: An OptimizationResult or its report, a MemoryAnalysis, Verification, Fit, Plan, or
+            the plans of a sweep.
+        others: What belongs to it: the Verification of a rewriting, the CostGraph of a plan.
+
+    Raises:
+        OptionsError: There is no page for such a thing, or what draws it is not installed.
+    """
+    check_installed()
+    return render(page_of(shown, *others))
+
+
+def write_page(path: str, shown: Any, *others: Any) -> None:
+    """Write the report page of a result to a file, whole or not at all.
+
+    Args:
+        path: The file.
+        shown: As for `page_html`.
+        others: As for `page_html`.
+
+    Raises:
+        OptionsError: As for `page_html`.
+        FileError: The place cannot be written to. What was there before is still there.
+    """
+    # Not `io.write_bytes`: a plan is made, and shown, without TensorFlow.
+    from memopt.io import write_local
+
+    write_local(path, page_html(shown, *others).encode())
+
+
+def page_of(shown: Any, *others: Any) -> Page:
+    """What the page of a result shows; as for `page_html`.
+
+    Raises:
+        OptionsError: There is no page for such a thing.
+    """
+    # What runs steps and plans takes numpy and more, which is there if there is such a result.
+    from memopt.fitting.result import Fit
+    from memopt.planning.cost_graph import CostGraph
+    from memopt.planning.plan import Plan, Plans
+    from memopt.runtime.verification import Verification
+
+    verification = next((one for one in others if isinstance(one, Verification)), None)
+    if isinstance(shown, OptimizationResult):
+        return page_of_report(shown.report, verification)
+    if isinstance(shown, OptimizationReport):
+        return page_of_report(shown, verification)
+    if isinstance(shown, MemoryAnalysis):
+        return page_of_analysis(shown)
+    if isinstance(shown, Verification):
+        return page_of_verification(shown)
+    if isinstance(shown, Fit):
+        return _page_of_fit(shown)
+    if isinstance(shown, Plan | Plans):
+        from memopt.report.page.planned import page_of_plan, page_of_plans
+
+        if isinstance(shown, Plans):
+            return page_of_plans(shown)
+        return page_of_plan(shown, next((g for g in others if isinstance(g, CostGraph)), None))
+    raise OptionsError(f"there is no report page of a {type(shown).__name__}")
+
+
+def _page_of_fit(fit: Fit) -> Page:
+    looked_for = ", ".join(str(each) for each in fit.dimensions if not each.size)
+    unchanged = f"{fit.free_size:,}" if fit.free_size else "none"
+    measured = fit.measured_peak_bytes
+    facts = [
+        Fact(f"largest size of {looked_for}", f"{fit.size:,}", f"{unchanged} fits unchanged"),
+        Fact("memory", bytes_text(fit.memory_bytes)),
+        Fact("estimated overhead", f"{fit.overhead:.1%}", f"at most {fit.max_overhead:.1%}"),
+    ]
+    if measured is not None:
+        facts.append(Fact("measured peak", bytes_text(measured), "of a real step"))
+    rows = tuple(
+        (f"{one.size:,}", bytes_text(one.peak_bytes), f"{one.overhead:.1%}", one.outcome)
+        for one in fit.probes
+    )
+    probes = Grid("Sizes that were planned", ("size", "peak", "overhead", "outcome"), rows)
+    return page_of_report(fit.result.report, None, facts, (probes,))
