@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from memopt.cli.options import COSTS, DEVICES, listed
+from memopt.cli.options import COSTS, DEVICES, REPORT, listed
+from memopt.cli.printing import write_report
 from memopt.console import start_tensorflow, terminal, working
 from memopt.simulation.ready_nodes import MANAGERS
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 @click.option("--fetch", multiple=True, help="A tensor or operation that the caller asks for.")
 @click.option("--feed", multiple=True, help="A tensor that the caller gives.")
 @click.option("--step-stats", help="Where the timeline goes, as a RunMetadata message.")
+@REPORT
 @click.option("--json", "as_json", is_flag=True, help="Print the analysis as JSON.")
 def analyze(
     graph: str,
@@ -36,6 +38,7 @@ def analyze(
     fetch: tuple[str, ...],
     feed: tuple[str, ...],
     step_stats: str | None,
+    report: str | None,
     as_json: bool,
 ) -> None:
     """Simulate one step of GRAPH and print where the memory of each device goes."""
@@ -59,6 +62,7 @@ def analyze(
         )
     if step_stats is not None:
         write_bytes(step_stats, analysis.run_metadata().SerializeToString(deterministic=True))
+    write_report(report, analysis)
     if as_json:
         click.echo(json.dumps(analysis.to_json()))
         return

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memopt.cli.options import COSTS, DEVICES, KERNELS, as_budget, listed, usage
-from memopt.cli.printing import print_json, print_report, print_verification
+from memopt.cli.options import COSTS, DEVICES, KERNELS, REPORT, as_budget, listed, usage
+from memopt.cli.printing import print_json, print_report, print_verification, write_report
 from memopt.console import start_tensorflow, terminal, working
 from memopt.errors import MemoptError
 from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level
@@ -88,6 +88,7 @@ if TYPE_CHECKING:
 @click.option("--feed", multiple=True, help="A tensor that the caller gives.")
 @click.option("--keep", multiple=True, help="A further node that must stay as it is called.")
 @click.option("--verify", "verifies", is_flag=True, help="Run both for real before writing.")
+@REPORT
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def optimize(
     graph: str,
@@ -99,6 +100,7 @@ def optimize(
     fetch: tuple[str, ...],
     feed: tuple[str, ...],
     verifies: bool,
+    report: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -141,6 +143,7 @@ def optimize(
             for line in text.verdict(verification):
                 click.echo(line, err=True)
             raise MemoptError(f"the rewritten graph computes something else; {output} not written")
+    write_report(report, result, verification)
     write_graph(file.with_graph(result.graph_def), output)
     if as_json:
         print_json(result.report.to_json(), verification)

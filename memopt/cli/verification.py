@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from memopt.cli.options import VERIFICATION_MODE, arrays_of, as_bytes, values
-from memopt.cli.printing import print_json, print_kernels, print_verification
+from memopt.cli.options import REPORT, VERIFICATION_MODE, arrays_of, as_bytes, values
+from memopt.cli.printing import print_json, print_kernels, print_verification, write_report
 from memopt.console import start_tensorflow, working
 
 
@@ -32,6 +32,7 @@ from memopt.console import start_tensorflow, working
 @values
 @click.option("--fetch", multiple=True, help="A tensor or operation to run and compare.")
 @click.option("--feed", multiple=True, help="A tensor to feed.")
+@REPORT
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def verify(
     original: str,
@@ -46,6 +47,7 @@ def verify(
     seed: int,
     fetch: tuple[str, ...],
     feed: tuple[str, ...],
+    report: str | None,
     as_json: bool,
 ) -> None:
     """Run ORIGINAL and REWRITTEN for real and compare results, memory and time.
@@ -71,6 +73,7 @@ def verify(
             fetch=fetch or None,
             feed=feed or None,
         )
+    write_report(report, verification)
     profile = None
     if kernels is not None:
         with working("running kernels"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memopt.analysis import MemoryAnalysis
 from memopt.display import bytes_text
-from memopt.errors import OptionsError
+from memopt.errors import FileError, OptionsError
+from memopt.io import write_bytes, write_local
 from memopt.report.page.model import Fact, Grid, Page
 from memopt.report.page.optimized import page_of_report, page_of_verification
 from memopt.report.page.rendering import check_installed, render
@@ -32,11 +34,27 @@ def page_html(shown: Any, *others: Any) -> str:
     return render(page_of(shown, *others))
 
 
+def check_page(path: str) -> None:
+    """Check that a page can be made and written, before the work that it is to show.
+
+    Raises:
+        OptionsError: What draws pages is not installed.
+        FileError: The place is a folder, or in none.
+    """
+    check_installed()
+    target = Path(path)
+    try:
+        if "://" not in path and (target.is_dir() or not target.parent.is_dir()):
+            raise FileError(f"{path}: cannot be written: it is a folder, or in none")
+    except ValueError as error:
+        raise FileError(f"{path!r}: is no path") from error
+
+
 def write_page(path: str, shown: Any, *others: Any) -> None:
     """Write the report page of a result to a file, whole or not at all.
 
     Args:
-        path: The file.
+        path: The file; for what TensorFlow was needed for, anywhere that `tf.io.gfile` reaches.
         shown: As for `page_html`.
         others: As for `page_html`.
 
@@ -44,10 +62,10 @@ def write_page(path: str, shown: Any, *others: Any) -> None:
         OptionsError: As for `page_html`.
         FileError: The place cannot be written to. What was there before is still there.
     """
-    # Not `io.write_bytes`: a plan is made, and shown, without TensorFlow.
-    from memopt.io import write_local
+    from memopt.planning.plan import Plan, Plans
 
-    write_local(path, page_html(shown, *others).encode())
+    write = write_local if isinstance(shown, Plan | Plans) else write_bytes
+    write(path, page_html(shown, *others).encode())
 
 
 def page_of(shown: Any, *others: Any) -> Page:

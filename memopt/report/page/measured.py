@@ -128,16 +128,17 @@ def curve_over(measurement: Measurement, track: Track, number: int, title: str) 
         number: The number of that track.
         title: What the curve is called.
     """
-    places = _places(measurement, track)
+    places, is_placed = _places(measurement, track)
     return Curve(
-        title,
+        title if is_placed else f"{title}, in the order in which it ran",
         tuple(round(place, 2) for place in (0.0, *places)),
         (measurement.held_bytes, *(entry.in_use_bytes for entry in measurement.timeline)),
         number,
     )
 
 
-def _places(measurement: Measurement, track: Track) -> list[float]:
+def _places(measurement: Measurement, track: Track) -> tuple[list[float], bool]:
+    """For each change its place on the axis, and whether it is that of the operation."""
     timeline = measurement.timeline
     known = {operation.name: operation.start for operation in track.operations}
     places: list[float] = []
@@ -150,8 +151,8 @@ def _places(measurement: Measurement, track: Track) -> list[float]:
             at = max(at, place)
         places.append(at)
     if matched and late <= _MOST_OUT_OF_ORDER * matched:
-        return places
+        return places, True
     step = track.moments / max(len(timeline), 1)
-    return [number * step for number in range(1, len(timeline) + 1)]
+    return [number * step for number in range(1, len(timeline) + 1)], False
 
 

@@ -1,9 +1,7 @@
-"""The page as text: a template, a style, a script, Plotly, all in one file that asks for nothing.
+"""The page as text: a template, a style, a script, Vega, all in one file that asks for nothing.
 
-Plotly and the data are in it deflated, as base64: Plotly is 4.8 MB and 2.0 MB so, and no text of
-either can end the element in which it stands. Vega-Lite, which `vl-convert-python` bundles, would be
-0.4 MB so, but that package is a 84 MB JavaScript runtime that takes seconds to bundle it each time;
-Plotly's is a file of a package of Python alone.
+Vega and the data are in it deflated, as base64: they are a third as large so, and no text of either
+can end the element in which it stands.
 """
 
 from __future__ import annotations
@@ -14,12 +12,13 @@ import zlib
 from functools import cache
 from importlib import resources
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.display import bytes_text, count_text, time_text
 from memopt.errors import OptionsError
 from memopt.report.page.grouping import KINDS
 from memopt.report.page.packing import packed
+from memopt.report.page.vega import vega_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 _SCRIPTS = ("track.js", "figure.js", "details.js", "chart.js", "decisions.js", "main.js")
 """In the order in which they need each other; together they are one script."""
-_NEEDED = ("jinja2", "plotly")
+_NEEDED = ("jinja2", "vl_convert")
 _ROWS_AT_PEAK = 25
 _LEVEL = 9
 
@@ -53,15 +52,15 @@ def render(page: Page) -> str:
         OptionsError: What draws pages is not installed.
     """
     check_installed()
-    plotly, digest = _plotly()
+    library = _library()
     style, script = _file("page.css"), _script()
     return str(
         _template().render(
             page=page,
             style=style,
             script=script,
-            policy=_policy(style, script, digest),
-            plotly=plotly,
+            policy=_policy(style, script, library.digest),
+            library=library.deflated,
             data=_deflated(packed(page)),
             peaks=list(_peaks(page)),
             most_ns=max((one.time_ns for one in page.repeated), default=1) or 1,
@@ -69,13 +68,11 @@ def render(page: Page) -> str:
     )
 
 
-def _policy(style: str, script: str, plotly: str) -> str:
+def _policy(style: str, script: str, library: str) -> str:
     """What a browser may do for the page: run these scripts, and nothing that needs a network."""
-    scripts = f"{_digest(script)} {plotly}"
-    # Plotly puts its rules into a style element that is empty at first.
-    styles = f"{_digest(style)} {_digest('')}"
+    scripts = f"{_digest(script)} {library}"
     return (
-        f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src data: blob:; "
+        f"default-src 'none'; script-src {scripts}; style-src {_digest(style)}; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
     )
 
@@ -99,13 +96,17 @@ def _script() -> str:
     return f'(function () {{\n"use strict";\n{parts}\n}})();'
 
 
-@cache
-def _plotly() -> tuple[str, str]:
-    """Plotly, deflated, and its digest."""
-    from plotly.offline import get_plotlyjs
+class _Library(NamedTuple):
+    """What draws, as a page carries it: its source, deflated, and the digest of that source."""
 
-    source: str = get_plotlyjs()
-    return _deflated(source.encode()), _digest(source)
+    deflated: str
+    digest: str
+
+
+@cache
+def _library() -> _Library:
+    source = vega_source()
+    return _Library(_deflated(source.encode()), _digest(source))
 
 
 @cache

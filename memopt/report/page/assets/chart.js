@@ -59,21 +59,14 @@ class Chart {
     const lanes = new Set(this.track.operations.device).size;
     const height = 400 + MARGIN.t + MARGIN.b + lanes * LANE_PIXELS;
     this.place.style.height = `${height}px`;
-    this.figure = new Figure(this.chart, this.view, height);
-    const config = { displayModeBar: false, responsive: true, doubleClick: false, showTips: false };
-    this.ready = Plotly.react(this.drawing, this.figure.traces(), this.figure.layout(), config);
-    if (!this.drawn) {
-      this.drawn = true;
-      this.drawing.on("plotly_relayout", (change) => {
-        if ("xaxis.range[0]" in change) this.zoom([change["xaxis.range[0]"], change["xaxis.range[1]"]]);
-      });
-      this.drawing.on("plotly_doubleclick", () => this.zoom(this.full));
-    }
+    this.figure = new Figure(this.chart, this.view, this.place.clientWidth, height);
+    this.ready = embed(this.drawing, this.figure.spec());
+    this.drawn = true;
     this.legend();
     this.mark();
   }
 
-  // Places in pixels: margins are fixed, so that they are known without asking Plotly.
+  // Places in pixels: margins are fixed, so that they are known without asking Vega.
   get width() { return this.place.clientWidth - MARGIN.l - MARGIN.r; }
   get inner() { return this.figure.height - MARGIN.t - MARGIN.b; }
 
@@ -125,21 +118,56 @@ class Chart {
   listen() {
     let pressed = null, pending = null;
     this.place.addEventListener("pointermove", (event) => {
-      if (event.buttons || this.isHeld) return;
-      if (!pending) requestAnimationFrame(() => { this.hover(pending); pending = null; });
+      if (!pending) requestAnimationFrame(() => { this.moved(pending, pressed); pending = null; });
       pending = event;
     });
-    this.place.addEventListener("pointerdown", (event) => { pressed = event; }, true);
+    this.place.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0 || !this.locate(event)) return;
+      pressed = event;
+      this.place.setPointerCapture(event.pointerId);
+    });
     this.place.addEventListener("pointerup", (event) => {
-      const isClick = pressed && Math.hypot(event.clientX - pressed.clientX, event.clientY - pressed.clientY) < CLICK_PIXELS;
-      if (isClick) this.click(event);
-    }, true);
+      if (pressed) this.released(pressed, event);
+      pressed = null;
+    });
+    this.place.addEventListener("pointercancel", () => { pressed = null; this.mark(); });
+    this.place.addEventListener("dblclick", () => this.zoom(this.full));
     this.place.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.altKey || event.metaKey || !this.press(event)) return;
       event.preventDefault();
     });
-    new ResizeObserver(() => this.mark()).observe(this.place);
+    let width = this.place.clientWidth;
+    new ResizeObserver(() => {
+      if (width === this.place.clientWidth) return;
+      width = this.place.clientWidth;
+      this.draw();
+    }).observe(this.place);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+  }
+
+  moved(event, pressed) {
+    if (!event) return;
+    if (pressed) this.select(pressed, event);
+    else if (!this.isHeld) this.hover(event);
+  }
+
+  /** The place on the axis under a pointer. */
+  across(event) {
+    const [from, to] = this.view.range;
+    const share = (event.clientX - this.place.getBoundingClientRect().left - MARGIN.l) / this.width;
+    return from + Math.max(0, Math.min(1, share)) * (to - from);
+  }
+
+  /** Draw the stretch that a pointer has been dragged over. */
+  select(pressed, event) {
+    this.mark();
+    const [left, right] = [pressed, event].map((each) => this.pixelX(this.across(each))).sort((a, b) => a - b);
+    this.over.append(vector("rect", { class: "veil", x: left, y: MARGIN.t, width: right - left, height: this.inner }));
+  }
+
+  released(pressed, event) {
+    if (Math.abs(event.clientX - pressed.clientX) < CLICK_PIXELS) this.click(event);
+    else this.zoom([this.across(pressed), this.across(event)].sort((a, b) => a - b));
   }
 
   hover(event) {
@@ -247,8 +275,8 @@ class Chart {
   }
 
   legend() {
-    const items = this.track.groups.map((group) => element("li", {},
-      swatch(group.colour), group.name, element("b", {}, bytesText(group.usage[this.track.peakAt]))));
+    const items = [element("li", {}, element("b", {}, "at the peak:"))].concat(this.track.groups.map((group) => element("li", {},
+      swatch(group.colour), group.name, element("b", {}, bytesText(group.usage[this.track.peakAt])))));
     const sample = (className, dash) => vector("svg", { width: 24, height: 8, "aria-hidden": "true" },
       vector("line", { x1: 0, x2: 24, y1: 4, y2: 4, "stroke-width": 2, stroke: className, "stroke-dasharray": dash }));
     const { ink, bad, soft } = this.figure.theme;

@@ -1,4 +1,4 @@
-// Plotly's figure of a chart: areas by group, lines to compare with, lanes of operations below.
+// The drawing of a chart, for Vega: areas by group, lines to compare with, lanes of operations.
 
 const MOST_COLUMNS = 900;
 const OUTLINED = 160;
@@ -7,28 +7,55 @@ const LANE_PIXELS = 20;
 const GAP_PIXELS = 14;
 const FAR_ABOVE = 1.7;
 
-/** Text that Plotly shows as it is: it knows some markup. */
-function plainText(text) {
-  return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-}
-
 function theme() {
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(`--${name}`).trim();
   return {
     ink: colour("ink"), soft: colour("soft"), grid: colour("grid"), card: colour("card"),
-    bad: colour("bad"), good: colour("good"), accent: colour("accent"),
+    bad: colour("bad"), good: colour("good"),
     kinds: Array.from({ length: 8 }, (_, at) => colour(`kind${at}`)),
   };
 }
 
+/** A drawing within fixed margins; what is drawn is cut off at their inner edges, axes are not. */
+function frame(width, height, scales, axes, marks, data) {
+  const inside = (clip, parts) => ({
+    type: "group", ...parts,
+    encode: { update: { x: { value: MARGIN.l }, y: { value: MARGIN.t }, width: { value: width }, height: { value: height }, clip: { value: clip } } },
+  });
+  return {
+    $schema: "https://vega.github.io/schema/vega/v6.json", autosize: "none", padding: 0,
+    width: width + MARGIN.l + MARGIN.r, height: height + MARGIN.t + MARGIN.b, background: null,
+    data, scales, marks: [inside(false, { axes }), inside(true, { marks })],
+  };
+}
+
+/** Let Vega draw into an element: without a style of its own, and without making code of text. */
+async function embed(place, spec) {
+  const { soft, grid } = theme();
+  const font = getComputedStyle(document.body).fontFamily;
+  const config = {
+    font, axis: {
+      labelColor: soft, titleColor: soft, gridColor: grid, domainColor: grid, tickColor: grid, labelFont: font, titleFont: font,
+      labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", titlePadding: 9, labelPadding: 5,
+    },
+  };
+  const options = { mode: "vega", ast: true, actions: false, defaultStyle: false, tooltip: false, renderer: "canvas", config };
+  const before = place.drawn;
+  place.drawn = vegaEmbed(place, spec, options);
+  const made = await place.drawn;
+  if (before) (await before).finalize();
+  return made;
+}
+
 /** What is to be drawn of a chart for a view: which track, grouped how, from where to where. */
 class Figure {
-  constructor(chart, view, height) {
+  constructor(chart, view, width, height) {
     this.chart = chart;
     this.track = chart.tracks[view.track];
     this.view = view;
     this.height = height;
+    this.width = width - MARGIN.l - MARGIN.r;
     this.theme = theme();
     const [from, to] = view.range;
     this.columns = this.track.columns(this.track.momentAt(from), this.track.momentAt(to), MOST_COLUMNS);
@@ -52,25 +79,49 @@ class Figure {
     return most * 1.07;
   }
 
-  traces() {
-    return [...this.areas(), this.outlines(), ...this.totals(), ...this.curves(), this.laneTrace()];
+  spec() {
+    const inner = this.height - MARGIN.t - MARGIN.b;
+    const plot = inner * (1 - this.floor), lanes = inner * (1 - this.laneTop);
+    this.data = [];
+    const scales = [
+      { name: "x", type: "linear", domain: this.view.range, range: [0, this.width], zero: false, nice: false },
+      { name: "y", type: "linear", domain: [0, this.top / MEBIBYTE], range: [plot, 0], nice: false },
+      { name: "lane", type: "band", domain: this.lanes.map((_, at) => at), range: [lanes, inner], paddingInner: 0.15 },
+    ];
+    const axes = [
+      { orient: "left", scale: "y", title: "MiB in use", grid: true, tickCount: 7, format: ",", domain: false },
+      { orient: "bottom", scale: "x", title: this.axisTitle(), tickCount: Math.max(2, Math.floor(this.width / 110)), format: "," },
+    ];
+    const marks = [...this.areas(), this.outlines(), ...this.totals(), ...this.curves(), ...this.marked(), this.laneMark()];
+    const drawing = frame(this.width, inner, scales, axes, marks, this.data);
+    drawing.marks.push(this.laneNames());
+    return drawing;
   }
 
-  line(x, y, style) {
-    return {
-      type: "scatter", mode: "lines", x, y, hoverinfo: "skip", showlegend: false, cliponaxis: true,
-      ...style, line: { shape: "hv", ...style.line },
-    };
+  /** A mark of its own data; areas and lines stay as high as they are to the next point. */
+  mark(type, values, style) {
+    const name = `data${this.data.length}`;
+    this.data.push({ name, values });
+    const steps = { x: { scale: "x", field: "x" }, y: { scale: "y", field: "y" }, interpolate: { value: "step-after" } };
+    return { type, from: { data: name }, interactive: false, encode: { update: { ...steps, ...style } } };
+  }
+
+  line(values, colour, width, dash) {
+    const style = { stroke: { value: colour }, strokeWidth: { value: width }, defined: { field: "is" } };
+    if (dash) style.strokeDash = { value: dash };
+    return this.mark("line", values, style);
   }
 
   areas() {
-    const heights = new Float64Array(this.columns.length);
-    return this.track.groups.map((group, at) => {
-      this.columns.forEach((moment, column) => { heights[column] += group.usage[moment] / MEBIBYTE; });
-      const y = [...heights, heights[heights.length - 1]];
-      return this.line(this.xs, y, {
-        fill: at ? "tonexty" : "tozeroy", fillcolor: this.theme.kinds[group.colour], line: { width: 0 },
+    const heights = new Float64Array(this.columns.length + 1);
+    return this.track.groups.map((group) => {
+      const values = this.xs.map((x, column) => {
+        const bottom = heights[column];
+        heights[column] += group.usage[this.columns[Math.min(column, this.columns.length - 1)]] / MEBIBYTE;
+        return { x, y: heights[column], bottom };
       });
+      const fill = { value: this.theme.kinds[group.colour] };
+      return this.mark("area", values, { y2: { scale: "y", field: "bottom" }, fill });
     });
   }
 
@@ -81,47 +132,56 @@ class Figure {
     const large = this.track.order
       .filter((tensor) => birth[tensor] <= last && end[tensor] > first && size[tensor] * 250 > this.top)
       .sort((a, b) => size[b] - size[a]).slice(0, OUTLINED);
-    const x = [], y = [];
+    const values = [];
     for (const [tensor, places] of this.track.bottoms(large, this.columns)) {
+      let y = 0, right = 0;
       for (const [column, bottom] of places) {
-        x.push(this.xs[column]);
-        y.push((bottom + size[tensor]) / MEBIBYTE);
+        y = (bottom + size[tensor]) / MEBIBYTE;
+        right = this.xs[column + 1];
+        values.push({ x: this.xs[column], y, is: true });
       }
-      if (!places.length) continue;
-      x.push(this.xs[places[places.length - 1][0] + 1], null);
-      y.push(y[y.length - 1], null);
+      if (places.length) values.push({ x: right, y, is: true }, { x: right, y, is: false });
     }
-    return this.line(x, y, { line: { width: 0.7, color: this.theme.card } });
+    return this.line(values, this.theme.card, 0.7);
   }
 
   totals() {
-    const drawn = this.chart.tracks.map((track, at) => {
+    const [from, to] = this.view.range;
+    return this.chart.tracks.map((track, at) => {
       const isShown = at === this.view.track;
-      const [from, to] = this.view.range;
       const columns = isShown ? this.columns
         : track.columns(track.momentAt(from), track.momentAt(to), MOST_COLUMNS);
-      const x = columns.map((moment) => track.x(moment));
-      const y = columns.map((moment) => track.total[moment] / MEBIBYTE);
-      x.push(Math.max(Math.min(to, track.end), x[x.length - 1]));
-      y.push(y[y.length - 1]);
-      const style = isShown ? { width: 1.6 } : { width: 1.6, dash: "dash" };
-      return this.line(x, y, { line: { color: this.theme.ink, ...style } });
+      const values = columns.map((moment) => ({ x: track.x(moment), y: track.total[moment] / MEBIBYTE, is: true }));
+      const last = values[values.length - 1];
+      values.push({ ...last, x: Math.max(Math.min(to, track.end), last.x) });
+      return this.line(values, this.theme.ink, 1.6, isShown ? null : [6, 4]);
     });
-    return drawn;
   }
 
   curves() {
     return this.chart.curves.map((curve) => {
-      const isShown = curve.track === this.view.track;
-      const colour = isShown ? this.theme.bad : this.theme.soft;
-      return this.line(curve.x, curve.y.map((y) => y / MEBIBYTE), {
-        line: { color: colour, width: 1.5, dash: "dot" },
-      });
+      const values = curve.x.map((x, at) => ({ x, y: curve.y[at] / MEBIBYTE, is: true }));
+      return this.line(values, curve.track === this.view.track ? this.theme.bad : this.theme.soft, 1.6, [2, 3]);
+    });
+  }
+
+  /** Numbers of bytes to compare with, and what they are: the first at the right, others left. */
+  marked() {
+    return this.visibleLines.flatMap((line, at) => {
+      const colour = { value: at ? this.theme.good : this.theme.bad };
+      const y = { scale: "y", value: line.size_bytes / MEBIBYTE };
+      const rule = { type: "rule", interactive: false, encode: { update: {
+        x: { value: 0 }, x2: { value: this.width }, y, stroke: colour, strokeWidth: { value: 1.5 }, strokeDash: { value: at ? [8, 3, 2, 3] : [10, 5] },
+      } } };
+      const place = { x: { value: at ? 6 : this.width - 6 }, y: { ...y, offset: -5 }, align: { value: at ? "left" : "right" } };
+      const text = { ...place, text: { value: `${line.title} ${bytesText(line.size_bytes)}` }, fontSize: { value: 12 }, fontWeight: { value: 600 } };
+      const halo = { stroke: { value: this.theme.card }, strokeWidth: { value: 4 }, strokeJoin: { value: "round" } };
+      return [rule, ...[halo, { fill: colour }].map((style) => ({ type: "text", interactive: false, encode: { update: { ...text, ...style } } }))];
     });
   }
 
   /** A lane for each device, in cells that have the kind of what runs there most of the time. */
-  laneTrace() {
+  laneMark() {
     const [from, to] = this.view.range;
     const cells = Math.min(MOST_COLUMNS, Math.max(1, this.track.times ? MOST_COLUMNS : Math.ceil(to - from)));
     const width = (to - from) / cells;
@@ -139,49 +199,49 @@ class Figure {
         lane[cell * kinds + kind[operation]] += Math.max(Math.min(end, left + width) - Math.max(start, left), width * 1e-6);
       }
     }
-    const z = spent.map((lane) => Array.from({ length: cells }, (_, cell) => {
-      const times = Array.from(lane.subarray(cell * kinds, (cell + 1) * kinds));
-      const most = Math.max(...times);
-      return most > 0 ? times.indexOf(most) : null;
+    return this.segments(spent, (cell) => from + cell * width, cells);
+  }
+
+  /** Cells of the same kind beside each other are one rectangle. */
+  segments(spent, left, cells) {
+    const kinds = this.track.kinds.length;
+    const values = [];
+    spent.forEach((lane, at) => {
+      const kindOf = (cell) => {
+        let best = -1, most = 0;
+        for (let kind = 0; kind < kinds; kind++) {
+          const time = lane[cell * kinds + kind];
+          if (time > most) [best, most] = [kind, time];
+        }
+        return best;
+      };
+      for (let start = 0, kind = kindOf(0); start < cells;) {
+        let end = start + 1, next = end < cells ? kindOf(end) : -1;
+        while (end < cells && next === kind) next = ++end < cells ? kindOf(end) : -1;
+        if (kind >= 0) values.push({ x: left(start), x2: left(end), lane: at, fill: this.theme.kinds[kind] });
+        [start, kind] = [end, next];
+      }
+    });
+    return this.mark("rect", values, {
+      x2: { scale: "x", field: "x2" }, y: { scale: "lane", field: "lane" }, height: { scale: "lane", band: 1 }, fill: { field: "fill" },
+    });
+  }
+
+  laneNames() {
+    const inner = this.height - MARGIN.t - MARGIN.b, pixels = (inner * this.laneTop) / this.lanes.length;
+    const values = this.lanes.map((device, at) => ({
+      text: this.laneName(device), y: MARGIN.t + inner * (1 - this.laneTop) + (at + 0.5) * pixels,
     }));
-    const colours = this.theme.kinds.slice(0, kinds);
-    return {
-      type: "heatmap", z, x0: from + width / 2, dx: width, y: this.lanes.map((_, at) => at), yaxis: "y2",
-      zmin: -0.5, zmax: kinds - 0.5, showscale: false, hoverinfo: "skip", zsmooth: false, ygap: 3,
-      colorscale: colours.flatMap((colour, at) => [[at / kinds, colour], [(at + 1) / kinds, colour]]),
-    };
+    this.data.push({ name: "lanes", values });
+    return { type: "text", from: { data: "lanes" }, interactive: false, encode: { update: {
+      x: { value: MARGIN.l - 8 }, y: { field: "y" }, text: { field: "text" }, align: { value: "right" }, baseline: { value: "middle" },
+      fill: { value: this.theme.soft }, fontSize: { value: 12 },
+    } } };
   }
 
   laneName(device) {
     const name = this.track.texts[device].replace("/job:localhost/replica:0/task:0/device:", "");
-    const short = name.length > 10 ? `...${name.slice(-8)}` : name;
-    return plainText(short || "runs");
-  }
-
-  layout() {
-    const { ink, soft, grid, bad, good } = this.theme;
-    const axis = { color: soft, gridcolor: grid, linecolor: grid, zeroline: false, tickfont: { size: 12 } };
-    const marks = this.visibleLines.map((line, at) => ({ line, colour: at ? good : bad, dash: at ? "dashdot" : "longdash" }));
-    return {
-      autosize: true, height: this.height, margin: MARGIN, paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode: false, dragmode: "zoom",
-      font: { color: ink, family: getComputedStyle(document.body).fontFamily },
-      xaxis: { ...axis, range: this.view.range, anchor: "y2", title: { text: plainText(this.axisTitle()), standoff: 8 }, showgrid: false },
-      yaxis: { ...axis, range: [0, this.top / MEBIBYTE], fixedrange: true, domain: [this.floor, 1], title: { text: "MiB in use", standoff: 6 }, rangemode: "tozero", separatethousands: true },
-      yaxis2: {
-        ...axis, fixedrange: true, domain: [0, this.laneTop], showgrid: false, range: [this.lanes.length - 0.5, -0.5],
-        tickvals: this.lanes.map((_, at) => at), ticktext: this.lanes.map((device) => this.laneName(device)),
-      },
-      shapes: marks.map(({ line, colour, dash }) => ({
-        type: "line", xref: "paper", x0: 0, x1: 1, y0: line.size_bytes / MEBIBYTE, y1: line.size_bytes / MEBIBYTE,
-        line: { color: colour, width: 1.5, dash },
-      })),
-      annotations: marks.map(({ line, colour }, at) => ({
-        xref: "paper", x: at ? 0.004 : 0.996, xanchor: at ? "left" : "right", y: line.size_bytes / MEBIBYTE, yanchor: "bottom",
-        text: plainText(`${line.title} ${bytesText(line.size_bytes)}`), showarrow: false, font: { color: colour, size: 12 },
-        bgcolor: this.theme.card, opacity: 0.92, borderpad: 1,
-      })),
-    };
+    return (name.length > 10 ? `...${name.slice(-8)}` : name) || "runs";
   }
 
   axisTitle() {

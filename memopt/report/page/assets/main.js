@@ -8,10 +8,10 @@ async function unpacked(id) {
   return new Response(stream).text();
 }
 
-/** Run Plotly: its digest is among those that the policy allows. */
-async function loadPlotly() {
+/** Run Vega: its digest is among those that the policy allows. */
+async function loadVega() {
   const script = document.createElement("script");
-  script.textContent = await unpacked("plotly");
+  script.textContent = await unpacked("library");
   document.head.append(script);
 }
 
@@ -47,27 +47,36 @@ function showTools(chart) {
 }
 
 function showBudgets(budgets) {
-  const { ink, soft, grid, kinds } = theme();
-  const axis = { color: soft, gridcolor: grid, zeroline: false };
-  const x = budgets.budget_bytes.map((size) => size / MEBIBYTE);
-  const percent = (shares) => shares.map((share) => 100 * share);
-  const traces = [
-    { x, y: percent(budgets.overhead), mode: "lines+markers", line: { color: kinds[1], width: 2 }, name: "found" },
-    { x, y: percent(budgets.bound), mode: "lines", line: { color: soft, width: 1.5, dash: "dash" }, name: "no plan is below" },
-  ];
-  Plotly.react(document.getElementById("curve"), traces, {
-    autosize: true, height: 360, margin: { l: 64, r: 18, t: 14, b: 50 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { color: ink }, legend: { x: 1, xanchor: "right", y: 1 }, hovermode: "x unified",
-    xaxis: { ...axis, title: { text: "budget (MiB)" } },
-    yaxis: { ...axis, title: { text: "overhead (%)" }, rangemode: "tozero" },
-  }, { displayModeBar: false, responsive: true });
+  const place = document.getElementById("curve");
+  const draw = () => {
+    const { soft, kinds } = theme();
+    const width = place.clientWidth - MARGIN.l - MARGIN.r, height = 280;
+    const x = budgets.budget_bytes.map((size) => size / MEBIBYTE);
+    const rows = x.map((at, number) => ({ x: at, y: 100 * budgets.overhead[number], bound: 100 * budgets.bound[number] }));
+    const most = Math.max(1e-3, ...rows.map((row) => row.y));
+    const at = (field) => ({ x: { scale: "x", field: "x" }, y: { scale: "y", field } });
+    embed(place, frame(width, height, [
+      { name: "x", type: "linear", domain: [x[0], Math.max(x[x.length - 1], x[0] + 1e-6)], range: [0, width] },
+      { name: "y", type: "linear", domain: [0, most * 1.07], range: [height, 0] },
+    ], [
+      { orient: "left", scale: "y", title: "overhead (%)", grid: true }, { orient: "bottom", scale: "x", title: "budget (MiB)" },
+    ], [
+      { type: "line", from: { data: "rows" }, encode: { update: { ...at("bound"), stroke: { value: soft }, strokeDash: { value: [6, 4] } } } },
+      { type: "line", from: { data: "rows" }, encode: { update: { ...at("y"), stroke: { value: kinds[1] }, strokeWidth: { value: 2 } } } },
+      { type: "symbol", from: { data: "rows" }, encode: { update: { ...at("y"), fill: { value: kinds[1] }, size: { value: 40 } } } },
+    ], [{ name: "rows", values: rows }]));
+  };
+  new ResizeObserver(draw).observe(place);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 }
 
 async function start() {
   const data = JSON.parse(await unpacked("data"));
+  performance.mark("data");
   const reasons = new Reasons(data);
   let chart = null, redraw = null;
-  if (data.charts.length || data.budgets) await loadPlotly();
+  if (data.charts.length || data.budgets) await loadVega();
+  performance.mark("library");
   if (data.charts.length) {
     chart = new Chart(document.getElementById("chart"), data, new Details(document.getElementById("details"), reasons));
     await chart.start();
@@ -102,7 +111,10 @@ function showNode(chart, redraw, name) {
 }
 
 start().then(
-  () => { document.documentElement.dataset.state = "ready"; },
+  () => {
+    performance.mark("ready");
+    document.documentElement.dataset.state = "ready";
+  },
   (error) => {
     const failure = document.getElementById("failure");
     failure.textContent = `The charts cannot be drawn: ${error}. The tables are complete.`;
