@@ -111,11 +111,6 @@ class MemoryAnalysis(Paged):
         """For each device the most that is in use at a time, persistent tensors included."""
         return {device.name: device.peak_bytes for device in self.devices}
 
-    def lives(self, device: str) -> list[LiveTensor]:
-        """All that a device, by its full name, holds at some time of the step."""
-        memory = GraphMemory(self.simulation) if self.memory is None else self.memory
-        return memory.lives(device)
-
     def run_metadata(self) -> RunMetadata:
         """The timeline as TensorFlow's tools read it."""
         return run_metadata(self.simulation, self.library)

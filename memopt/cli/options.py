@@ -102,9 +102,9 @@ _VARIABLES = click.option(
     "--variables", help="An .npz file with values of variables, by node name."
 )
 SEED = click.option("--seed", type=int, default=0, show_default=True, help="For values made up.")
-def _as_page(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> str | None:
+
+
+def _as_page(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """The file of a report page; that it can be made is to be known before the work begins."""
     del context, parameter
     if value is not None:

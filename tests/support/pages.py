@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from support.small_buffers import Step, small_graph
-
 from memopt.buffers.buffer_graph import MemoryTimeline, simulate
 from memopt.graph.rewriter import Decision, Declined, Edit, Touches
 from memopt.options import Level
 from memopt.result import GraphReport, OptimizationReport, PassReport, RuntimeMemory
 from memopt.shapes.properties import Properties
+from support.small_buffers import Step, small_graph
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from memopt.cluster import ANY_CPU
 from memopt.costs.estimator import GrapplerCosts
+from memopt.display import bytes_text
 from memopt.graph.copy_names import COPY_PREFIX
 from memopt.report.page.model import Decision, Repeated, shown
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 _MOST_NODES = 200
 """An edit of more nodes, such as an order of all of them, is not told of each of them."""
 _REASON_LENGTH = 600
+_BYTES = re.compile(r"\b([0-9]{5,15}) bytes\b")
 _ORDER = "operations run in the order"
 
 
@@ -66,7 +69,8 @@ def _what(edit: Edit) -> str:
 
 
 def _reason(text: str) -> str:
-    line = " ".join(text.split())
+    """A reason on one line, numbers of bytes as the rest of the page has them."""
+    line = _BYTES.sub(lambda found: bytes_text(int(found[1])), " ".join(text.split()))
     return line if len(line) <= _REASON_LENGTH else f"{line[: _REASON_LENGTH - 3]}..."
 
 

@@ -17,6 +17,7 @@ from memopt.result import OptimizationReport, OptimizationResult
 
 if TYPE_CHECKING:
     from memopt.fitting.result import Fit
+    from memopt.planning.plan import Plan, Plans
 
 
 def page_html(shown: Any, *others: Any) -> str:
@@ -76,15 +77,9 @@ def page_of(shown: Any, *others: Any) -> Page:
     """
     # What runs steps and plans takes numpy and more, which is there if there is such a result.
     from memopt.fitting.result import Fit
-    from memopt.planning.cost_graph import CostGraph
     from memopt.planning.plan import Plan, Plans
     from memopt.runtime.verification import Verification
 
-    verification = next((one for one in others if isinstance(one, Verification)), None)
-    if isinstance(shown, OptimizationResult):
-        return page_of_report(shown.report, verification)
-    if isinstance(shown, OptimizationReport):
-        return page_of_report(shown, verification)
     if isinstance(shown, MemoryAnalysis):
         return page_of_analysis(shown)
     if isinstance(shown, Verification):
@@ -92,12 +87,21 @@ def page_of(shown: Any, *others: Any) -> Page:
     if isinstance(shown, Fit):
         return _page_of_fit(shown)
     if isinstance(shown, Plan | Plans):
-        from memopt.report.page.planned import page_of_plan, page_of_plans
+        return _page_of_plans(shown, others)
+    report = shown.report if isinstance(shown, OptimizationResult) else shown
+    if not isinstance(report, OptimizationReport):
+        raise OptionsError(f"there is no report page of a {type(shown).__name__}")
+    return page_of_report(report, next((v for v in others if isinstance(v, Verification)), None))
 
-        if isinstance(shown, Plans):
-            return page_of_plans(shown)
-        return page_of_plan(shown, next((g for g in others if isinstance(g, CostGraph)), None))
-    raise OptionsError(f"there is no report page of a {type(shown).__name__}")
+
+def _page_of_plans(shown: Plan | Plans, others: tuple[Any, ...]) -> Page:
+    from memopt.planning.cost_graph import CostGraph
+    from memopt.planning.plan import Plans
+    from memopt.report.page.planned import page_of_plan, page_of_plans
+
+    if isinstance(shown, Plans):
+        return page_of_plans(shown)
+    return page_of_plan(shown, next((g for g in others if isinstance(g, CostGraph)), None))
 
 
 def _page_of_fit(fit: Fit) -> Page:

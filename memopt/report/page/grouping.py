@@ -10,6 +10,8 @@ from memopt.graph.copy_names import COPY_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    Scope = tuple[str, ...]
+
 HELD, FORWARD, BACKWARD, RECOMPUTED, RETURNED, KEPT, SCRATCH = range(7)
 KINDS = (
     "held before the step",
@@ -31,6 +33,8 @@ _WRAPPERS = re.compile(
 _RETURNS = ("swap_in_", "Decompressed/")
 _ENOUGH = 0.9
 """The share of all memory that the layers which are told apart should have together."""
+_LARGE = 0.4
+"""The share of all memory with which a scope is looked into."""
 _MOST_LAYERS = 7
 _DEEPEST = 6
 
@@ -74,7 +78,7 @@ class Layers:
     """The layers of a step: the scopes in which most of the memory is, and the others.
 
     1. What wraps names, such as the scope of gradients, does not count.
-    2. A scope in which nearly all is, the model, is looked into.
+    2. A scope in which a large part of all is, such as the model, is looked into.
     3. Where there are many scopes, those that begin alike up to a "_" are one: "conv2_block1_conv"
        and "conv2_block2_conv" are both of "conv2", if it takes that for few to have nearly all.
 
@@ -83,16 +87,19 @@ class Layers:
     """
 
     def __init__(self, weights: Iterable[tuple[str, int]]) -> None:
-        by_scope: dict[tuple[str, ...], int] = {}
+        by_scope: dict[Scope, int] = {}
         for name, weight in weights:
             scope = _scope(name)
             by_scope[scope] = by_scope.get(scope, 0) + weight
-        self._inside = _find_model(by_scope)
+        self._opened = _find_opened(by_scope)
         self._parts = 0
         for parts in (0, 3, 2, 1):
             self._parts = parts
-            self.largest = self._find_largest(by_scope)
-            if self._share(by_scope) >= _ENOUGH:
+            totals = self._totals(by_scope)
+            ranked = sorted(totals, key=lambda label: (-totals[label], label))
+            self.largest = frozenset(ranked[:_MOST_LAYERS])
+            within = sum(totals[label] for label in self.largest)
+            if within >= _ENOUGH * sum(totals.values()):
                 break
 
     def of(self, name: str) -> str:
@@ -100,44 +107,44 @@ class Layers:
         layer = self._label(_scope(name))
         return layer if layer in self.largest else OTHERS
 
-    def _find_largest(self, by_scope: dict[tuple[str, ...], int]) -> tuple[str, ...]:
+    def _totals(self, by_scope: dict[Scope, int]) -> dict[str, int]:
         totals: dict[str, int] = {}
         for scope, weight in by_scope.items():
             label = self._label(scope)
             totals[label] = totals.get(label, 0) + weight
-        ranked = sorted(totals, key=lambda label: (-totals[label], label))
-        return tuple(ranked[:_MOST_LAYERS])
+        return totals
 
-    def _share(self, by_scope: dict[tuple[str, ...], int]) -> float:
-        known = set(self.largest)
-        within = sum(w for scope, w in by_scope.items() if self._label(scope) in known)
-        return within / max(sum(by_scope.values()), 1)
-
-    def _label(self, scope: tuple[str, ...]) -> str:
-        depth = len(self._inside)
-        if scope[:depth] == self._inside:
-            scope = scope[depth:]
-        if not scope:
+    def _label(self, scope: Scope) -> str:
+        prefix = _prefix(scope, self._opened)
+        if not prefix:
             return "no layer"
-        return "_".join(scope[0].split("_")[: self._parts]) if self._parts else scope[0]
+        return "_".join(prefix[-1].split("_")[: self._parts]) if self._parts else prefix[-1]
 
 
-def _scope(name: str) -> tuple[str, ...]:
+def _scope(name: str) -> Scope:
     return tuple(_WRAPPERS.sub("", name).split("/")[:_DEEPEST][:-1])
 
 
-def _find_model(by_scope: dict[tuple[str, ...], int]) -> tuple[str, ...]:
-    """The scopes in each other in which nearly all is that is in a scope."""
-    inside: tuple[str, ...] = ()
+def _prefix(scope: Scope, opened: frozenset[Scope]) -> Scope:
+    """The outermost scope around a node that is not looked into."""
+    depth = 1
+    while depth < len(scope) and scope[:depth] in opened:
+        depth += 1
+    return scope[:depth]
+
+
+def _find_opened(by_scope: dict[Scope, int]) -> frozenset[Scope]:
+    """The scopes that are looked into."""
+    opened: frozenset[Scope] = frozenset()
+    total = sum(by_scope.values())
     for _ in range(_DEEPEST):
-        deeper: dict[str, int] = {}
-        depth = len(inside)
+        inside: dict[Scope, int] = {}
         for scope, weight in by_scope.items():
-            if len(scope) > depth and scope[:depth] == inside:
-                deeper[scope[depth]] = deeper.get(scope[depth], 0) + weight
-        total = sum(deeper.values())
-        most = max(deeper, key=lambda part: deeper[part], default="")
-        if not total or deeper[most] < _ENOUGH * total:
-            return inside
-        inside = (*inside, most)
-    return inside
+            prefix = _prefix(scope, opened)
+            if len(prefix) < len(scope):
+                inside[prefix] = inside.get(prefix, 0) + weight
+        large = max(inside, key=lambda prefix: (inside[prefix], prefix), default=())
+        if not large or inside[large] < _LARGE * total:
+            break
+        opened |= {large}
+    return opened

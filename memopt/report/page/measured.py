@@ -83,9 +83,7 @@ class _Key(NamedTuple):
     shape: str
 
 
-def _tensors(
-    measurement: Measurement, layers: Layers, numbers: dict[str, int]
-) -> Iterator[Tensor]:
+def _tensors(measurement: Measurement, layers: Layers, numbers: dict[str, int]) -> Iterator[Tensor]:
     born: defaultdict[_Key, deque[int]] = defaultdict(deque)
     held_bytes = measurement.held_bytes
     last = len(measurement.timeline) + 1
@@ -107,9 +105,7 @@ def _tensors(
         yield Tensor(what, -1, held_bytes, 0, last, HELD, layers.of(""))
 
 
-def _tensor(
-    key: _Key, birth: int, end: int, layers: Layers, numbers: dict[str, int]
-) -> Tensor:
+def _tensor(key: _Key, birth: int, end: int, layers: Layers, numbers: dict[str, int]) -> Tensor:
     kind = SCRATCH if key.region == "temp" else _kind(key.operation)
     name = shown(f"{key.operation} {key.shape}".strip())
     maker, layer = numbers.get(key.operation, -1), layers.of(key.operation)
@@ -154,5 +150,3 @@ def _places(measurement: Measurement, track: Track) -> tuple[list[float], bool]:
         return places, True
     step = track.moments / max(len(timeline), 1)
     return [number * step for number in range(1, len(timeline) + 1)], False
-
-

@@ -150,7 +150,7 @@ class Decision(NamedTuple):
         reason: Why.
         by: The pass.
         nodes: All nodes, so that the decision is found from each.
-        count: How many there are.
+        number: How many there are.
         effect_bytes: Bytes to be kept more (or, negative, less) because of it, where that is known.
     """
 
@@ -159,7 +159,7 @@ class Decision(NamedTuple):
     reason: str
     by: str
     nodes: tuple[str, ...] = ()
-    count: int = 1
+    number: int = 1
     effect_bytes: int | None = None
 
 
@@ -168,13 +168,13 @@ class Repeated(NamedTuple):
 
     Attributes:
         op: The op.
-        count: How many.
+        number: How many.
         time_ns: How long they take together, as estimated.
         size_bytes: What they make.
     """
 
     op: str
-    count: int
+    number: int
     time_ns: int
     size_bytes: int
 

@@ -9,6 +9,7 @@ from memopt.display import budget_text, bytes_text, change_text, count_text, sho
 from memopt.report.page import measured, predicted
 from memopt.report.page.decisions import decisions_of, repeated_of
 from memopt.report.page.model import Chart, Curve, Fact, Line, Page, Track, shown
+from memopt.report.page.simulated import charts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +38,7 @@ def page_of_report(
         grids: Further tables.
     """
     runtime = report.runtime
-    charts = [] if runtime is None else [_chart(runtime, verification)]
+    charts = _simulated_charts(report) if runtime is None else [_chart(runtime, verification)]
     if verification is not None:
         charts += measured_charts(verification)
     return Page(
@@ -64,6 +65,15 @@ def page_of_verification(verification: Verification) -> Page:
         tuple(measured_charts(verification)),
         notes=tuple(str(difference) for difference in verification.differences),
     )
+
+
+def _simulated_charts(report: OptimizationReport) -> list[Chart]:
+    """What came out on each device, at a level that looks at a simulation."""
+    simulated = report.graphs[0].simulated if report.graphs else None
+    if simulated is None:
+        return []
+    limits = {device.name: device.memory_bytes for device in simulated.cluster}
+    return list(charts_of(simulated.memory_now(), limits, report.peak_before_bytes))
 
 
 def _summary(report: OptimizationReport) -> str:
@@ -143,16 +153,14 @@ def _lines(runtime: RuntimeMemory) -> Iterator[Line]:
 
 def _calls(node: Node) -> bool:
     """Whether a node runs functions."""
-    return any(
-        value.HasField("func") or len(value.list.func) for value in node.attributes.values()
-    )
+    return any(value.HasField("func") or len(value.list.func) for value in node.attributes.values())
 
 
 def _notes(report: OptimizationReport, verification: Verification | None) -> Iterator[str]:
     if report.runtime is None:
         yield (
-            "Levels that do not look at the order of operations predict no memory over the step; "
-            "level ordered does, and every budget."
+            "This level does not look at the memory of TensorFlow's allocator: what is shown, if "
+            "anything, is simulated. Level ordered does, and every budget."
         )
     if report.stopped:
         yield f"Iterations: {report.iterations}, ended: {report.stopped}."
@@ -196,5 +204,3 @@ def measured_charts(verification: Verification) -> list[Chart]:
         for measurement, title in zip(both, ("rewritten", "original"), strict=True)
     )
     return [Chart("measured", "time since the step began", "ms", tracks)]
-
-

@@ -96,7 +96,7 @@ def _decisions(decisions: Sequence[Decision], texts: _Texts) -> dict[str, Any]:
         "node": [texts.number(one.node) for one in decisions],
         "reason": [texts.number(one.reason) for one in decisions],
         "by": [texts.number(one.by) for one in decisions],
-        "count": [one.count for one in decisions],
+        "count": [one.number for one in decisions],
         "effect": [one.effect_bytes for one in decisions],
         "nodes": [[texts.number(name) for name in one.nodes] for one in decisions],
     }

@@ -90,9 +90,7 @@ def _facts(plan: Plan) -> Iterator[Fact]:
     yield Fact("status", plan.status, f"seed {plan.seed}")
 
 
-def _track(
-    graph: CostGraph, title: str, sequence: Sequence[int], swaps: Sequence[int]
-) -> Track:
+def _track(graph: CostGraph, title: str, sequence: Sequence[int], swaps: Sequence[int]) -> Track:
     step_bytes = judge(graph, sequence, swaps).step_bytes
     peak_bytes = max(step_bytes)
     swapped, seen = frozenset(swaps), set[int]()

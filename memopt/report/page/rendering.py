@@ -72,8 +72,8 @@ def _policy(style: str, script: str, library: str) -> str:
     """What a browser may do for the page: run these scripts, and nothing that needs a network."""
     scripts = f"{_digest(script)} {library}"
     return (
-        f"default-src 'none'; script-src {scripts}; style-src {_digest(style)}; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {scripts}; style-src {_digest(style)}; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from memopt.display import bytes_text, count_text, short_name, time_text
 from memopt.report.page.grouping import HELD, Layers, find_backward, kind_of_name
 from memopt.report.page.model import Chart, Fact, Line, Operation, Page, Tensor, Track, shown
+from memopt.simulation.graph_memory import GraphMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from memopt.analysis import DeviceAnalysis, MemoryAnalysis
-    from memopt.simulation.graph_memory import LiveTensor
+    from memopt.analysis import MemoryAnalysis
+    from memopt.simulation.graph_memory import DeviceMemory, LiveTensor
     from memopt.simulation.simulation import Simulation
 
 _NS_PER_MS = 1_000_000
@@ -22,19 +23,15 @@ _NAMES_SHOWN = 3
 
 def page_of_analysis(analysis: MemoryAnalysis) -> Page:
     """The page of a memory analysis: a chart for each device on which something ran."""
-    step = _SimulatedStep(analysis.simulation)
-    charts = []
-    for device in analysis.devices:
-        lives = analysis.lives(device.name)
-        if lives:
-            charts.append(_chart(device, step, lives))
+    memory = analysis.memory or GraphMemory(analysis.simulation)
+    limits = {device.name: device.memory_bytes for device in analysis.devices}
     summary = analysis.summary
     return Page(
         "Memory analysis",
         f"simulated step of {time_text(summary.critical_path_ns)}, which ends on "
         f"{short_name(summary.critical_device)}",
         tuple(_facts(analysis)),
-        tuple(charts),
+        tuple(charts_of(memory, limits, {})),
         notes=tuple(_notes(analysis)),
     )
 
@@ -61,12 +58,26 @@ def _notes(analysis: MemoryAnalysis) -> Iterator[str]:
         yield f"{count} of unknown size count as little as they can be, such as {such}."
 
 
-def _chart(device: DeviceAnalysis, step: _SimulatedStep, lives: Sequence[LiveTensor]) -> Chart:
-    lines = ()
-    if device.memory_bytes:
-        lines = (Line("memory of the device", device.memory_bytes),)
-    name = short_name(device.name)
-    return Chart(name, "simulated time", "ms", (step.track(name, device, lives),), (), lines)
+def charts_of(
+    memory: GraphMemory, limits: Mapping[str, int], peaks_before: Mapping[str, int]
+) -> Iterator[Chart]:
+    """A chart for each device that holds something.
+
+    Args:
+        memory: The memory of the step.
+        limits: By full name of each device its memory; 0 for no limit.
+        peaks_before: Likewise its peak before a rewriting, if there was one.
+    """
+    step = _SimulatedStep(memory.simulation)
+    for device, memory_bytes in limits.items():
+        lives = memory.lives(device)
+        if not lives:
+            continue
+        name = short_name(device)
+        given = (("memory of the device", memory_bytes), ("before", peaks_before.get(device, 0)))
+        lines = tuple(Line(title, size_bytes) for title, size_bytes in given if size_bytes)
+        track = step.track(name, memory.peak(device), lives)
+        yield Chart(name, "simulated time", "ms", (track,), (), lines)
 
 
 class _SimulatedStep:
@@ -103,7 +114,7 @@ class _SimulatedStep:
             simulation.ends_ns[number] / _NS_PER_MS,
         )
 
-    def track(self, title: str, device: DeviceAnalysis, lives: Sequence[LiveTensor]) -> Track:
+    def track(self, title: str, peak: DeviceMemory, lives: Sequence[LiveTensor]) -> Track:
         layers = Layers((live.node, live.size_bytes) for live in lives)
         times = sorted({time for live in lives for time in (live.allocated_ns, live.freed_ns)})
         moment = {time: at for at, time in enumerate(times)}
@@ -112,8 +123,8 @@ class _SimulatedStep:
             len(times),
             self.operations,
             tuple(self._tensor(live, moment, layers) for live in lives if live.size_bytes),
-            device.peak_bytes,
-            moment.get(device.peak_at_ns, 0),
+            max(peak.used_bytes, 0),
+            moment.get(peak.at_ns, 0),
             tuple(time / _NS_PER_MS for time in times),
         )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from functools import cache
+from importlib.metadata import version
 
 from memopt.cache_folder import cache_folder
 from memopt.errors import FileError
@@ -24,7 +25,7 @@ def vega_source() -> str:
     """The source of the bundle, from the cache folder if it is there and whole."""
     import vl_convert
 
-    path = cache_folder() / "report" / f"vega-{vl_convert.__version__}.js"
+    path = cache_folder() / "report" / f"vega-{version('vl-convert-python')}.js"
     try:
         digest, _, source = path.read_text(encoding="utf-8").partition("\n")
     except (OSError, UnicodeDecodeError):

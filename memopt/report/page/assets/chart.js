@@ -291,6 +291,7 @@ class Chart {
     }
     for (const line of this.chart.lines) {
       const isFar = !this.figure.visibleLines.includes(line);
+      if (!isFar && !line.why) continue;
       const where = isFar ? ", far above" : "";
       items.push(element("li", {}, `${line.title}: ${bytesText(line.size_bytes)}${where}${line.why ? `, ${line.why}` : ""}`));
     }

@@ -43,6 +43,11 @@ class Reasons {
     return [...found].sort((a, b) => a - b);
   }
 
+  /** Whether the page shows what no optimization decided about. */
+  get isEmpty() {
+    return !this.decisions.what.length;
+  }
+
   word(decision) {
     return this.texts[this.decisions.what[decision]];
   }
@@ -90,11 +95,10 @@ class Details {
     if (more > 0) names.push(element("li", {}, `and ${more} more`));
     this.show(
       element("h3", {}, track.nameOf(tensor)),
-      element("p", {}, this.tag(track, tensor), isHeld ? "held; Esc lets go" : ""),
+      element("p", {}, this.reasons.isEmpty ? null : this.tag(track, tensor), isHeld ? "held; Esc lets go" : ""),
       element("dl", {}, facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
       names.length ? [element("h4", {}, "Read by"), element("ul", {}, names)] : [],
-      element("h4", {}, "Why"),
-      this.why(track, tensor),
+      this.reasons.isEmpty ? [] : [element("h4", {}, "Why"), this.why(track, tensor)],
     );
   }
 
@@ -106,8 +110,7 @@ class Details {
       element("h3", {}, name),
       element("p", {}, what),
       element("p", {}, `runs at ${this.span(track, unit, operation)}`),
-      element("h4", {}, "Why"),
-      this.list(this.reasons.about(name), "No pass decided anything about it."),
+      this.reasons.isEmpty ? [] : [element("h4", {}, "Why"), this.list(this.reasons.about(name), "No pass decided anything about it.")],
     );
   }
 

@@ -20,7 +20,8 @@ function theme() {
 /** A drawing within fixed margins; what is drawn is cut off at their inner edges, axes are not. */
 function frame(width, height, scales, axes, marks, data) {
   const inside = (clip, parts) => ({
-    type: "group", ...parts,
+    // Grids are as long as these say, not as the group is.
+    type: "group", ...parts, signals: [{ name: "width", value: width }, { name: "height", value: height }],
     encode: { update: { x: { value: MARGIN.l }, y: { value: MARGIN.t }, width: { value: width }, height: { value: height }, clip: { value: clip } } },
   });
   return {
@@ -89,8 +90,8 @@ class Figure {
       { name: "lane", type: "band", domain: this.lanes.map((_, at) => at), range: [lanes, inner], paddingInner: 0.15 },
     ];
     const axes = [
-      { orient: "left", scale: "y", title: "MiB in use", grid: true, tickCount: 7, format: ",", domain: false },
-      { orient: "bottom", scale: "x", title: this.axisTitle(), tickCount: Math.max(2, Math.floor(this.width / 110)), format: "," },
+      { orient: "left", scale: "y", title: "MiB in use", grid: true, tickCount: 7, format: ",~r", domain: false },
+      { orient: "bottom", scale: "x", title: this.axisTitle(), tickCount: Math.max(2, Math.floor(this.width / 110)), format: ",~r" },
     ];
     const marks = [...this.areas(), this.outlines(), ...this.totals(), ...this.curves(), ...this.marked(), this.laneMark()];
     const drawing = frame(this.width, inner, scales, axes, marks, this.data);
@@ -134,13 +135,17 @@ class Figure {
       .sort((a, b) => size[b] - size[a]).slice(0, OUTLINED);
     const values = [];
     for (const [tensor, places] of this.track.bottoms(large, this.columns)) {
-      let y = 0, right = 0;
+      let y = -1, x = 0, right = 0;
+      const close = () => { if (y >= 0) values.push({ x, y, is: true }, { x: right, y, is: true }, { x: right, y, is: false }); };
       for (const [column, bottom] of places) {
-        y = (bottom + size[tensor]) / MEBIBYTE;
+        const edge = (bottom + size[tensor]) / MEBIBYTE;
+        if (edge !== y) {
+          close();
+          [x, y] = [this.xs[column], edge];
+        }
         right = this.xs[column + 1];
-        values.push({ x: this.xs[column], y, is: true });
       }
-      if (places.length) values.push({ x: right, y, is: true }, { x: right, y, is: false });
+      close();
     }
     return this.line(values, this.theme.card, 0.7);
   }

@@ -65,7 +65,7 @@ class Track {
 
   /** Put the tensors into groups, by "kind" or "layer", the one at the bottom first. */
   group(by, layers) {
-    const { size, birth, kind, layer } = this.tensors;
+    const { size, birth, end, kind, layer } = this.tensors;
     const isKind = by === "kind";
     const names = isKind ? this.kinds : layers;
     const place = new Map(names.map((name, at) => [name, at]));
@@ -80,7 +80,7 @@ class Track {
     for (const group of this.groups) group.usage = this.sum((tensor) => of[tensor] === group.at);
     this.groupOf = of;
     this.order = Array.from(of.keys()).sort(
-      (a, b) => of[a] - of[b] || birth[a] - birth[b] || size[b] - size[a] || a - b);
+      (a, b) => of[a] - of[b] || birth[a] - birth[b] || end[b] - end[a] || size[b] - size[a] || a - b);
   }
 
   /** Moments that stand for all from one to another: of each stretch that which is highest. */
