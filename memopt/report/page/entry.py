@@ -44,11 +44,10 @@ def check_page(path: str) -> None:
     """
     check_installed()
     target = Path(path)
-    try:
-        if "://" not in path and (target.is_dir() or not target.parent.is_dir()):
-            raise FileError(f"{path}: cannot be written: it is a folder, or in none")
-    except ValueError as error:
-        raise FileError(f"{path!r}: is no path") from error
+    if "\0" in path:
+        raise FileError(f"{path!r}: is no path")
+    if "://" not in path and (target.is_dir() or not target.parent.is_dir()):
+        raise FileError(f"{path}: cannot be written: it is a folder, or in none")
 
 
 def write_page(path: str, shown: Any, *others: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.display import budget_text, bytes_text
+from memopt.display import budget_text, bytes_text, count_text
 from memopt.planning.checker import judge, lives
 from memopt.report.page.grouping import FORWARD, HELD, OTHERS, RECOMPUTED, RETURNED, SCRATCH
 from memopt.report.page.model import (
@@ -18,6 +18,7 @@ from memopt.report.page.model import (
     Repeated,
     Tensor,
     Track,
+    shown,
 )
 
 if TYPE_CHECKING:
@@ -41,13 +42,14 @@ def page_of_plan(plan: Plan, graph: CostGraph | None) -> Page:
         charts = (Chart("planned", "steps of the sequence", "", (after, before), (), lines),)
         repeated = _repeated(graph, [index[label] for label in plan.sequence], plan.swaps)
     return Page(
-        "Plan" if graph is None or not graph.name else f"Plan of {graph.name}",
+        "Plan" if graph is None or not graph.name else f"Plan of {shown(graph.name)}",
         f"{plan.status}, peak {bytes_text(plan.peak_bytes)}, "
         f"{budget_text(plan.peak_bytes, plan.budget_bytes)}, overhead {plan.overhead:.3%}",
         tuple(_facts(plan)),
         charts,
         repeated=repeated,
         repeated_note="Costs are in the unit of the cost graph, shown as nanoseconds.",
+        notes=("A cost graph does not tell gradients from activations: all are shown alike.",),
     )
 
 
@@ -67,7 +69,7 @@ def page_of_plans(plans: Sequence[Plan]) -> Page:
     columns = ("budget", "peak", "overhead", "at least", "repeated", "status")
     return Page(
         "Plans at every budget",
-        f"{len(plans)} budgets, the smallest first",
+        f"{count_text(len(plans), 'budget')}, the smallest first",
         budgets=Budgets(
             tuple(plan.budget_bytes for plan in plans),
             tuple(plan.overhead for plan in plans),

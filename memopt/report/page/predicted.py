@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline
 
 READERS_SHOWN = 12
-_GIVES = frozenset({"Const", "Placeholder", "VarHandleOp", "_Arg", "VariableV2", "Variable"})
+GIVES = frozenset({"Const", "Placeholder", "VarHandleOp", "_Arg", "VariableV2", "Variable"})
+"""Ops whose results are there before the step."""
 
 
 def layers_of(timelines: Sequence[MemoryTimeline]) -> Layers:
@@ -172,7 +173,7 @@ def held_names(graph: BufferGraph) -> dict[int, str]:
         held = [buffer for buffer in graph.read[number] if makers[buffer] < 0]
         if not held or all(buffer in found for buffer in held):
             continue
-        given = dict.fromkeys(one.node.name for one in node.inputs if one.node.op in _GIVES)
+        given = dict.fromkeys(one.node.name for one in node.inputs if one.node.op in GIVES)
         if len(given) == 1:
             found.update((buffer, next(iter(given))) for buffer in held if buffer not in found)
         elif len(given) == len(held):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from memopt.display import bytes_text, count_text, short_name, time_text
 from memopt.report.page.grouping import HELD, Layers, find_backward, kind_of_name
 from memopt.report.page.model import Chart, Fact, Line, Operation, Page, Tensor, Track, shown
+from memopt.report.page.predicted import GIVES
 from memopt.simulation.graph_memory import GraphMemory
 
 if TYPE_CHECKING:
@@ -128,6 +129,10 @@ class _SimulatedStep:
             tuple(time / _NS_PER_MS for time in times),
         )
 
+    def _is_given(self, number: int) -> bool:
+        wiring = self._simulation.wiring
+        return number in wiring.persistent or wiring.nodes[number].op in GIVES
+
     def _tensor(self, live: LiveTensor, moment: dict[int, int], layers: Layers) -> Tensor:
         wiring = self._simulation.wiring
         at = self._numbers[live.node]
@@ -139,7 +144,7 @@ class _SimulatedStep:
             live.size_bytes,
             moment[live.allocated_ns],
             moment[live.freed_ns],
-            HELD if number in wiring.persistent else self._kinds[number],
+            HELD if self._is_given(number) else self._kinds[number],
             layers.of(live.node),
             tuple(readers[:_READERS_SHOWN]),
             len(readers),

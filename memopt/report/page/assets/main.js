@@ -35,7 +35,8 @@ function showTools(chart) {
     const again = (change) => { chart.choose(change); if ("chart" in change) draw(); };
     choices(tools, "Chart", chart.charts.map((each) => each.title), chart.view.chart, (at) => again({ chart: at, track: 0 }));
     choices(tools, "Run", chart.chart.tracks.map((track) => track.title), chart.view.track, (at) => again({ track: at }));
-    choices(tools, "Stack by", ["kind", "layer"], chart.view.by === "kind" ? 0 : 1, (at) => again({ by: at ? "layer" : "kind" }));
+    // Of one layer alone, or none, there is nothing to be told apart.
+    if (chart.chart.layers.length > 2) choices(tools, "Stack by", ["kind", "layer"], chart.view.by === "kind" ? 0 : 1, (at) => again({ by: at ? "layer" : "kind" }));
     const all = element("button", { type: "button" }, "Show all");
     all.addEventListener("click", () => chart.zoom(chart.full));
     const peak = element("button", { type: "button" }, "Go to the peak");
@@ -53,10 +54,11 @@ function showBudgets(budgets) {
     const width = place.clientWidth - MARGIN.l - MARGIN.r, height = 280;
     const x = budgets.budget_bytes.map((size) => size / MEBIBYTE);
     const rows = x.map((at, number) => ({ x: at, y: 100 * budgets.overhead[number], bound: 100 * budgets.bound[number] }));
+    const room = (x[x.length - 1] - x[0] || x[0]) * 0.03;
     const most = Math.max(1e-3, ...rows.map((row) => row.y));
     const at = (field) => ({ x: { scale: "x", field: "x" }, y: { scale: "y", field } });
     embed(place, frame(width, height, [
-      { name: "x", type: "linear", domain: [x[0], Math.max(x[x.length - 1], x[0] + 1e-6)], range: [0, width] },
+      { name: "x", type: "linear", domain: [x[0] - room, x[x.length - 1] + room], range: [0, width], zero: false, nice: false },
       { name: "y", type: "linear", domain: [0, most * 1.07], range: [height, 0] },
     ], [
       { orient: "left", scale: "y", title: "overhead (%)", grid: true }, { orient: "bottom", scale: "x", title: "budget (MiB)" },
