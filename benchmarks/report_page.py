@@ -23,6 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+import pytest
 from machine import describe_machine
 from rich.console import Console
 from rich.table import Table
@@ -115,7 +116,7 @@ def draw_pictures(browser: Browser, folder: Path) -> None:
         path = Path(made) / "page.html"
         path.write_text(result.to_html(verification), encoding="utf-8")
         for scheme in ("light", "dark"):
-            with open_page(browser, path, scheme=scheme, width=1280, height=940) as (page, _):
+            with open_page(browser, path, scheme=scheme, width=1200, height=900) as (page, _):
                 _point_at_an_activation(page)
                 page.screenshot(path=folder / f"report_page_{scheme}.png")
 
@@ -148,11 +149,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each page is opened")
     parser.add_argument("--pictures", type=Path, help="a folder for the documentation's pictures")
     options = parser.parse_args()
-    with start_browser() as browser, tempfile.TemporaryDirectory() as folder:
-        if options.pictures is not None:
-            draw_pictures(browser, options.pictures)
-            return
-        figures = [measure(browser, Path(folder), size, options.rounds) for size in SIZES]
+    try:
+        with start_browser() as browser, tempfile.TemporaryDirectory() as folder:
+            if options.pictures is not None:
+                draw_pictures(browser, options.pictures)
+                return
+            figures = [measure(browser, Path(folder), size, options.rounds) for size in SIZES]
+    except pytest.skip.Exception as error:
+        print(error.msg)
+        return
     print_table(figures)
     if options.json is not None:
         options.json.write_text(json.dumps([each._asdict() for each in figures], indent=1) + "\n")

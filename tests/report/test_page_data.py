@@ -108,8 +108,11 @@ def test_what_stays_is_a_kind_of_its_own() -> None:
 
 
 def test_what_is_computed_from_gradients_is_backward() -> None:
-    names = ["x", "gradient_tape/x_grad", "AddN", "Recomputed/y"]
-    assert find_backward(names, [[], [0], [1], [1]], range(4)) == [False, True, True, False]
+    names = ["x", "y", "gradient_tape/y_grad", "AddN", "Recomputed/y", "gradient_tape/list", "loop"]
+    read = [[], [0], [1], [2], [2], [], [1, 5]]
+    found = find_backward(names, read, range(len(names)))
+    backward = {name for name, is_so in zip(names, found, strict=True) if is_so}
+    assert backward == {"gradient_tape/y_grad", "AddN", "gradient_tape/list"}
 
 
 def test_layers_look_into_the_model_and_its_gradients() -> None:

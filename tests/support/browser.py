@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+    from playwright.sync_api import Browser, ConsoleMessage, Dialog, Error, Page, Request
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -76,10 +76,17 @@ def open_page(
         if not request.url.startswith((path.as_uri(), "blob:", "data:")):
             complaints.append(f"request: {request.url}")
 
+    def on_error(error: Error) -> None:
+        complaints.append(f"error: {error}")
+
+    def on_dialog(dialog: Dialog) -> None:
+        complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
     page.on("console", on_console)
-    page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+    page.on("pageerror", on_error)
     page.on("request", on_request)
-    page.on("dialog", lambda dialog: (complaints.append("dialog"), dialog.dismiss()))
+    page.on("dialog", on_dialog)
     page.goto(path.as_uri())
     page.locator("html[data-state=ready]").wait_for(state="attached")
     try:

@@ -31,12 +31,12 @@ def decisions_of(report: OptimizationReport) -> Iterator[Decision]:
         if done.function:
             by = f"{by}, function {shown(done.function)}"
         if done.failure:
-            yield Decision("undone", "", _reason(done.failure), by)
+            yield Decision("undone", "", readable(done.failure), by)
         for edit in done.edits:
             yield from _of_edit(report, done, edit, by)
         for declined in done.declined:
             node = shown(declined.node)
-            yield Decision("left alone", node, _reason(declined.reason), by, (node,))
+            yield Decision("left alone", node, readable(declined.reason), by, (node,))
 
 
 def _of_edit(
@@ -46,7 +46,7 @@ def _of_edit(
     yield Decision(
         _what(edit),
         names[0] if names else "",
-        _reason(edit.reason),
+        readable(edit.reason),
         by,
         tuple(names) if len(names) <= _MOST_NODES else (),
         len(names),
@@ -55,7 +55,7 @@ def _of_edit(
     for one in edit.decisions:
         node = shown(one.node)
         what = "swapped" if one.reason.startswith("brought back") else "recomputed"
-        yield Decision(what, node, _reason(one.reason), by, (node,))
+        yield Decision(what, node, readable(one.reason), by, (node,))
 
 
 def _what(edit: Edit) -> str:
@@ -68,8 +68,8 @@ def _what(edit: Edit) -> str:
     return "edited"
 
 
-def _reason(text: str) -> str:
-    """A reason on one line, numbers of bytes as the rest of the page has them."""
+def readable(text: str) -> str:
+    """A sentence on one line, numbers of bytes as the rest of the page has them."""
     line = _BYTES.sub(lambda found: bytes_text(int(found[1])), " ".join(text.split()))
     return line if len(line) <= _REASON_LENGTH else f"{line[: _REASON_LENGTH - 3]}..."
 

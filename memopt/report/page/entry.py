@@ -9,6 +9,7 @@ from memopt.analysis import MemoryAnalysis
 from memopt.display import bytes_text
 from memopt.errors import FileError, OptionsError
 from memopt.io import write_bytes, write_local
+from memopt.report.page.decisions import readable
 from memopt.report.page.model import Fact, Grid, Page
 from memopt.report.page.optimized import page_of_report, page_of_verification
 from memopt.report.page.rendering import check_installed, render
@@ -115,7 +116,7 @@ def _page_of_fit(fit: Fit) -> Page:
     if measured is not None:
         facts.append(Fact("measured peak", bytes_text(measured), "of a real step"))
     rows = tuple(
-        (f"{one.size:,}", bytes_text(one.peak_bytes), f"{one.overhead:.1%}", one.outcome)
+        (f"{one.size:,}", bytes_text(one.peak_bytes), f"{one.overhead:.1%}", readable(one.outcome))
         for one in fit.probes
     )
     probes = Grid("Sizes that were planned", ("size", "peak", "overhead", "outcome"), rows)

@@ -59,18 +59,25 @@ def find_backward(
     """By node: whether it computes gradients, by its name, or is computed from such a node.
 
     The report has no graph any more for which `graph.backward` could tell it by structure. Copies
-    of forward operations are forward, though gradients read them.
+    of forward operations are forward, though gradients may come before them; so is what reads only
+    such of gradients as no forward operation leads to: lists that are made before a loop.
 
     Args:
         names: By node: its name.
-        producers: By node: those that it needs.
+        producers: By node: those whose results it reads.
         order: The nodes that run, producers first.
     """
-    found = [False] * len(names)
+    found, spreads = [False] * len(names), [False] * len(names)
+    follows_forward = [False] * len(names)
     for node in order:
+        needed, is_named = producers[node], has_gradient_name(names[node])
+        follows_forward[node] = any(follows_forward[one] for one in needed) or (
+            bool(needed) and not is_named
+        )
         if names[node].startswith(COPY_PREFIX):
             continue
-        found[node] = has_gradient_name(names[node]) or any(found[one] for one in producers[node])
+        spreads[node] = (is_named and follows_forward[node]) or any(spreads[one] for one in needed)
+        found[node] = is_named or spreads[node]
     return found
 
 

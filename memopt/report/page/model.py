@@ -13,6 +13,9 @@ NAME_LENGTH = 240
 
 def shown(name: str) -> str:
     """A name as a page shows it: on one line, control characters escaped, not too long."""
+    # As nearly all names are; a page has tens of thousands of them.
+    if len(name) <= NAME_LENGTH and name.isprintable() and " " not in name:
+        return name
     return clip(name, NAME_LENGTH)
 
 

@@ -57,7 +57,10 @@ class _Drawing:
         self._graph = graph
         self._layers = layers
         self._names = [node.name for node in graph.nodes]
-        self._backward = find_backward(self._names, graph.producers, timeline.sequence)
+        makers = graph.makers
+        # Not `producers`: an order that is enforced holds forward operations after backward ones.
+        read = [[makers[buffer] for buffer in of if makers[buffer] >= 0] for of in graph.read]
+        self._backward = find_backward(self._names, read, timeline.sequence)
         self._places = moments_of(timeline)
         self._moment = {position: moment for moment, position in enumerate(self._places)}
         self._readers: list[list[int]] = [[] for _ in graph.size_bytes]

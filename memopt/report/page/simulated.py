@@ -94,7 +94,7 @@ class _SimulatedStep:
             for port in wiring.data_ports[number]:
                 self._readers.setdefault(port, []).append(at)
         names = [node.name for node in wiring.nodes]
-        producers = [[wiring.port_owner[port] for port in ports] for ports in wiring.edges]
+        producers = [[wiring.port_owner[port] for port in ports] for ports in wiring.data_ports]
         backward = find_backward(names, producers, executed)
         self._kinds = [
             kind_of_name(name, is_backward=is_backward)
