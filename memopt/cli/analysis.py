@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from memopt.cli.options import COSTS, DEVICES, REPORT, listed
-from memopt.cli.printing import write_report
+from memopt.cli.options import COSTS, DEVICES, REPORT, TRACE, listed
+from memopt.cli.printing import write_report, write_trace
 from memopt.console import start_tensorflow, terminal, working
 from memopt.simulation.ready_nodes import MANAGERS
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--feed", multiple=True, help="A tensor that the caller gives.")
 @click.option("--step-stats", help="Where the timeline goes, as a RunMetadata message.")
 @REPORT
+@TRACE
 @click.option("--json", "as_json", is_flag=True, help="Print the analysis as JSON.")
 def analyze(
     graph: str,
@@ -39,6 +40,7 @@ def analyze(
     feed: tuple[str, ...],
     step_stats: str | None,
     report: str | None,
+    trace: str | None,
     as_json: bool,
 ) -> None:
     """Simulate one step of GRAPH and print where the memory of each device goes."""
@@ -63,6 +65,7 @@ def analyze(
     if step_stats is not None:
         write_bytes(step_stats, analysis.run_metadata().SerializeToString(deterministic=True))
     write_report(report, analysis)
+    write_trace(trace, analysis)
     if as_json:
         click.echo(json.dumps(analysis.to_json()))
         return

@@ -121,6 +121,25 @@ REPORT = click.option(
     help="Where a page goes that shows memory over the step, what is in it and why: one file for a "
     "browser, without a network.",
 )
+
+
+def _as_place(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A file that is written at the end; that it can be is to be known before the work begins."""
+    del context, parameter
+    if value is not None:
+        from memopt.report.page.entry import check_place
+
+        check_place(value)
+    return value
+
+
+TRACE = click.option(
+    "--trace",
+    metavar="FILE",
+    callback=_as_place,
+    help="Where a trace goes for Perfetto or chrome://tracing: operations by device, memory as a "
+    "counter, before and after.",
+)
 DEVICES = click.option(
     "--device",
     "devices",

@@ -30,6 +30,15 @@ def write_report(path: str | None, shown: Any, *others: Any) -> None:
     write_page(path, shown, *others)
 
 
+def write_trace(path: str | None, shown: Any, *others: Any) -> None:
+    """The trace of a result, if one is asked for; arguments as for `write_report`."""
+    if path is None:
+        return
+    from memopt.report import perfetto
+
+    perfetto.write_trace(path, shown, *others)
+
+
 def print_json(
     report: dict[str, Any] | None,
     verification: Verification | None,

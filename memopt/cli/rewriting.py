@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memopt.cli.options import COSTS, DEVICES, KERNELS, REPORT, as_budget, listed, usage
-from memopt.cli.printing import print_json, print_report, print_verification, write_report
+from memopt.cli.options import COSTS, DEVICES, KERNELS, REPORT, TRACE, as_budget, listed, usage
+from memopt.cli.printing import (
+    print_json,
+    print_report,
+    print_verification,
+    write_report,
+    write_trace,
+)
 from memopt.console import start_tensorflow, terminal, working
 from memopt.errors import MemoptError
 from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level
@@ -89,6 +95,7 @@ if TYPE_CHECKING:
 @click.option("--keep", multiple=True, help="A further node that must stay as it is called.")
 @click.option("--verify", "verifies", is_flag=True, help="Run both for real before writing.")
 @REPORT
+@TRACE
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def optimize(
     graph: str,
@@ -101,6 +108,7 @@ def optimize(
     feed: tuple[str, ...],
     verifies: bool,
     report: str | None,
+    trace: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -144,6 +152,7 @@ def optimize(
                 click.echo(line, err=True)
             raise MemoptError(f"the rewritten graph computes something else; {output} not written")
     write_report(report, result, verification)
+    write_trace(trace, result, verification)
     write_graph(file.with_graph(result.graph_def), output)
     if as_json:
         print_json(result.report.to_json(), verification)

@@ -7,8 +7,14 @@ from typing import Any
 
 import click
 
-from memopt.cli.options import REPORT, VERIFICATION_MODE, arrays_of, as_bytes, values
-from memopt.cli.printing import print_json, print_kernels, print_verification, write_report
+from memopt.cli.options import REPORT, TRACE, VERIFICATION_MODE, arrays_of, as_bytes, values
+from memopt.cli.printing import (
+    print_json,
+    print_kernels,
+    print_verification,
+    write_report,
+    write_trace,
+)
 from memopt.console import start_tensorflow, working
 
 
@@ -33,6 +39,7 @@ from memopt.console import start_tensorflow, working
 @click.option("--fetch", multiple=True, help="A tensor or operation to run and compare.")
 @click.option("--feed", multiple=True, help="A tensor to feed.")
 @REPORT
+@TRACE
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def verify(
     original: str,
@@ -48,6 +55,7 @@ def verify(
     fetch: tuple[str, ...],
     feed: tuple[str, ...],
     report: str | None,
+    trace: str | None,
     as_json: bool,
 ) -> None:
     """Run ORIGINAL and REWRITTEN for real and compare results, memory and time.
@@ -74,6 +82,7 @@ def verify(
             feed=feed or None,
         )
     write_report(report, verification)
+    write_trace(trace, verification)
     profile = None
     if kernels is not None:
         with working("running kernels"):

@@ -44,6 +44,15 @@ def check_page(path: str) -> None:
         FileError: The place is a folder, or in none.
     """
     check_installed()
+    check_place(path)
+
+
+def check_place(path: str) -> None:
+    """Check that a file can be where it is to be written at the end.
+
+    Raises:
+        FileError: The place is a folder, or in none.
+    """
     target = Path(path)
     if "\0" in path:
         raise FileError(f"{path!r}: is no path")
