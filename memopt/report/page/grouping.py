@@ -33,7 +33,7 @@ _WRAPPERS = re.compile(
 _RETURNS = ("swap_in_", "Decompressed/")
 _ENOUGH = 0.9
 """The share of all memory that the layers which are told apart should have together."""
-_LARGE = 0.4
+_LARGE = 0.25
 """The share of all memory with which a scope is looked into."""
 _MOST_LAYERS = 7
 _DEEPEST = 6

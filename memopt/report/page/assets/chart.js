@@ -289,6 +289,7 @@ class Chart {
       const colour = curve.track === this.view.track ? bad : soft;
       items.push(element("li", {}, sample(colour, "2 3"), curve.title, element("b", {}, `peak ${bytesText(Math.max(...curve.y))}`)));
     }
+    if (this.view.by === "layer") items.push(element("li", {}, "lanes have the colours of kinds"));
     for (const line of this.chart.lines) {
       const isFar = !this.figure.visibleLines.includes(line);
       if (!isFar && !line.why) continue;
