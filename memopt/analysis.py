@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.cluster import VirtualCluster
 from memopt.costs.choice import GRAPPLER, choose_costs
-from memopt.display import Displayed, Overview, Table, bytes_text, count_text, short_name, time_text
+from memopt.display import Overview, Paged, Table, bytes_text, count_text, short_name, time_text
 from memopt.errors import InvalidGraphError, OptionsError
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.verify import verify_graph, verify_references
@@ -86,7 +86,7 @@ class DeviceAnalysis(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class MemoryAnalysis(Displayed):
+class MemoryAnalysis(Paged):
     """What one step of a graph uses on each device.
 
     Attributes:
@@ -96,6 +96,7 @@ class MemoryAnalysis(Displayed):
             can be.
         simulation: The timeline itself.
         library: The functions that the graph's nodes call.
+        memory: Whence the peaks are, which knows the life of every tensor.
     """
 
     devices: tuple[DeviceAnalysis, ...]
@@ -103,6 +104,7 @@ class MemoryAnalysis(Displayed):
     unknown_sizes: tuple[str, ...]
     simulation: Simulation = field(repr=False, compare=False)
     library: FunctionLibrary | None = field(default=None, repr=False, compare=False)
+    memory: GraphMemory | None = field(default=None, repr=False, compare=False)
 
     @property
     def peak_bytes(self) -> dict[str, int]:
@@ -224,7 +226,7 @@ def _analyze(loaded: Graph, cluster: VirtualCluster, memory: GraphMemory) -> Mem
             )
         )
     unknown = tuple(_unknown_sizes(simulation))
-    return MemoryAnalysis(tuple(analyzed), summary, unknown, simulation, loaded.library)
+    return MemoryAnalysis(tuple(analyzed), summary, unknown, simulation, loaded.library, memory)
 
 
 def _live_use(producer: Node | Transfer, simulation: Simulation, tensor: LiveTensor) -> LiveUse:

@@ -10,6 +10,7 @@ import html
 import re
 import textwrap
 from dataclasses import MISSING, Field, dataclass, fields
+from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -224,6 +225,29 @@ class Displayed:
 
     def _repr_html_(self) -> str:
         return self._overview().html()
+
+
+class Paged(Displayed):
+    """A result that has a report page: see `memopt.report.page`."""
+
+    __slots__ = ()
+
+    def to_html(self, *others: Any) -> str:
+        """The report page: memory over the step, what is in it, and why; one file, no network.
+
+        It needs what `pip install memopt[report]` installs. In a notebook a result shows as tables
+        instead: each page carries the library that draws it, some 2 MB.
+
+        Args:
+            others: What belongs to this result: the Verification of a rewriting, the CostGraph of
+                a plan.
+
+        Raises:
+            OptionsError: What draws pages is not installed.
+        """
+        # By name: a result stands below the reports, and only a user who asks for a page has both.
+        page: str = import_module("memopt.report.page.entry").page_html(self, *others)
+        return page
 
 
 class DisplayedFields(Displayed):

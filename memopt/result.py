@@ -10,6 +10,7 @@ from memopt.display import (
     PEAKS,
     Displayed,
     Overview,
+    Paged,
     Table,
     budget_text,
     change_text,
@@ -182,7 +183,7 @@ class RuntimeMemory(Displayed):
 
 
 @dataclass(frozen=True, repr=False)
-class OptimizationReport(Displayed):
+class OptimizationReport(Paged):
     """What an optimization did.
 
     Attributes:
@@ -313,7 +314,7 @@ class OptimizationReport(Displayed):
 
 
 @dataclass(frozen=True, repr=False)
-class OptimizationResult(Displayed):
+class OptimizationResult(Paged):
     """A rewritten graph and the report of what was done.
 
     Attributes:

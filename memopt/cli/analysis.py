@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from memopt.cli.options import COSTS, DEVICES, SHAPES, listed
+from memopt.cli.options import COSTS, DEVICES, REPORT, SHAPES, TRACE, listed
+from memopt.cli.printing import write_report, write_trace
 from memopt.cli.saved_models import OF_SAVED_MODELS, analyze_model, refuse_given
 from memopt.console import start_tensorflow, terminal, working
 from memopt.saved_model.files import is_saved_model
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 @click.option("--feed", multiple=True, help="A tensor that the caller gives.")
 @click.option("--step-stats", help="Where the timeline goes, as a RunMetadata message.")
 @SHAPES
+@REPORT
+@TRACE
 @click.option("--json", "as_json", is_flag=True, help="Print the analysis as JSON.")
 @click.pass_context
 def analyze(
@@ -42,6 +45,8 @@ def analyze(
     feed: tuple[str, ...],
     step_stats: str | None,
     shapes: dict[str, tuple[int, ...]],
+    report: str | None,
+    trace: str | None,
     as_json: bool,
 ) -> None:
     """Simulate one step of GRAPH and print where the memory of each device goes.
@@ -72,6 +77,8 @@ def analyze(
         )
     if step_stats is not None:
         write_bytes(step_stats, analysis.run_metadata().SerializeToString(deterministic=True))
+    write_report(report, analysis)
+    write_trace(trace, analysis)
     if as_json:
         click.echo(json.dumps(analysis.to_json()))
         return

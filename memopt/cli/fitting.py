@@ -6,7 +6,8 @@ import json
 
 import click
 
-from memopt.cli.options import COSTS, SEED, usage
+from memopt.cli.options import COSTS, REPORT, SEED, usage
+from memopt.cli.printing import write_report
 from memopt.console import start_tensorflow, terminal, working
 
 
@@ -43,6 +44,7 @@ from memopt.console import start_tensorflow, terminal, working
 @SEED
 @click.option("--fetch", multiple=True, help="A tensor or operation that the caller asks for.")
 @click.option("--feed", multiple=True, help="A tensor that the caller gives.")
+@REPORT
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def fit(
     *,
@@ -57,6 +59,7 @@ def fit(
     seed: int,
     fetch: tuple[str, ...],
     feed: tuple[str, ...],
+    report: str | None,
     as_json: bool,
 ) -> None:
     """Find the largest batch of MODEL, a graph file, whose rewritten step fits into memory.
@@ -94,6 +97,7 @@ def fit(
         )
     if output is not None:
         write_graph(file.with_graph(found.graph_def), output)
+    write_report(report, found)
     if as_json:
         click.echo(json.dumps(found.to_json()))
         return

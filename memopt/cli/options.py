@@ -112,6 +112,44 @@ _VARIABLES = click.option(
     "--variables", help="An .npz file with values of variables, by node name."
 )
 SEED = click.option("--seed", type=int, default=0, show_default=True, help="For values made up.")
+
+
+def _as_page(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """The file of a report page; that it can be made is to be known before the work begins."""
+    del context, parameter
+    if value is not None:
+        from memopt.report.page.entry import check_page
+
+        check_page(value)
+    return value
+
+
+REPORT = click.option(
+    "--report",
+    metavar="FILE.html",
+    callback=_as_page,
+    help="Where a page goes that shows memory over the step, what is in it and why: one file for a "
+    "browser, without a network.",
+)
+
+
+def _as_place(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A file that is written at the end; that it can be is to be known before the work begins."""
+    del context, parameter
+    if value is not None:
+        from memopt.report.page.entry import check_place
+
+        check_place(value)
+    return value
+
+
+TRACE = click.option(
+    "--trace",
+    metavar="FILE",
+    callback=_as_place,
+    help="Where a trace goes for Perfetto or chrome://tracing: operations by device, memory as a "
+    "counter, before and after.",
+)
 DEVICES = click.option(
     "--device",
     "devices",

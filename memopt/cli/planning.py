@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from memopt.cli.options import REPORT
+from memopt.cli.printing import write_report
 from memopt.console import terminal, working
 from memopt.errors import OptionsError
 
 if TYPE_CHECKING:
+    from memopt.planning.cost_graph import CostGraph
     from memopt.planning.plan import Plan
 
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--time-limit", type=click.FloatRange(min=0), help="Seconds after which to stop.")
 @click.option("--exact", is_flag=True, help="Let OR-Tools go on where the search ends.")
+@REPORT
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def plan(
     *,
@@ -35,6 +39,7 @@ def plan(
     seed: int,
     time_limit: float | None,
     exact: bool,
+    report: str | None,
     as_json: bool,
 ) -> None:
     """Plan COST_GRAPH, a JSON file: order, recomputation and swaps within a budget."""
@@ -45,10 +50,12 @@ def plan(
     if budget is not None:
         found = _plan_one(cost_graph, budget, seed, time_limit, exact=exact)
         _write(json.dumps(found.to_json()), output, as_json=as_json)
+        write_report(report, found, _loaded(cost_graph, report))
         _print_plan(found, as_json=as_json)
         return
     curve = _sweep(cost_graph, seed, time_limit, exact=exact)
     _write(json.dumps([each.to_json() for each in curve]), output, as_json=as_json)
+    write_report(report, curve)
     _print_curve(curve, Path(cost_graph).stem, svg, as_json=as_json)
 
 
@@ -64,6 +71,13 @@ def _plan_one(
         raise click.BadParameter(str(error), param_hint="--budget") from error
     with working(f"planning {cost_graph}"):
         return plan_cost_graph(cost_graph, limit, seed=seed, time_limit_s=time_limit, exact=exact)
+
+
+def _loaded(cost_graph: str, report: str | None) -> CostGraph | None:
+    """The cost graph, if its plan is to be shown."""
+    from memopt.planning.cost_graph import CostGraph
+
+    return None if report is None else CostGraph.load(Path(cost_graph))
 
 
 def _sweep(

@@ -15,6 +15,30 @@ if TYPE_CHECKING:
     from memopt.runtime.verification import Verification
 
 
+def write_report(path: str | None, shown: Any, *others: Any) -> None:
+    """The report page of a result, if one is asked for.
+
+    Args:
+        path: The file; `None` if none is asked for.
+        shown: The result.
+        others: What belongs to it; `None` for what there is not.
+    """
+    if path is None:
+        return
+    from memopt.report.page.entry import write_page
+
+    write_page(path, shown, *others)
+
+
+def write_trace(path: str | None, shown: Any, *others: Any) -> None:
+    """The trace of a result, if one is asked for; arguments as for `write_report`."""
+    if path is None:
+        return
+    from memopt.report import perfetto
+
+    perfetto.write_trace(path, shown, *others)
+
+
 def print_json(
     report: dict[str, Any] | None,
     verification: Verification | None,

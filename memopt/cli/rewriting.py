@@ -11,13 +11,21 @@ from memopt.cli.options import (
     DEVICES,
     FUNCTIONS,
     KERNELS,
+    REPORT,
     SHAPES,
     SIGNATURES,
+    TRACE,
     as_budget,
     listed,
     usage,
 )
-from memopt.cli.printing import print_json, print_report, print_verification
+from memopt.cli.printing import (
+    print_json,
+    print_report,
+    print_verification,
+    write_report,
+    write_trace,
+)
 from memopt.cli.saved_models import OF_SAVED_MODELS, optimize_model, refuse_given
 from memopt.console import start_tensorflow, terminal, working
 from memopt.errors import MemoptError
@@ -106,6 +114,8 @@ if TYPE_CHECKING:
 @SHAPES
 @click.option("--fix-shapes", is_flag=True, help="Accept functions that take these shapes alone.")
 @click.option("--verify", "verifies", is_flag=True, help="Run both for real before writing.")
+@REPORT
+@TRACE
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
 def optimize(
@@ -126,6 +136,8 @@ def optimize(
     shapes: dict[str, tuple[int, ...]],
     fix_shapes: bool,
     verifies: bool,
+    report: str | None,
+    trace: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -192,6 +204,8 @@ def optimize(
             for line in text.verdict(verification):
                 click.echo(line, err=True)
             raise MemoptError(f"the rewritten graph computes something else; {output} not written")
+    write_report(report, result, verification)
+    write_trace(trace, result, verification)
     write_graph(file.with_graph(result.graph_def), output)
     if as_json:
         print_json(result.report.to_json(), verification)

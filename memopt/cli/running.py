@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from memopt.cli.group import Group
-from memopt.cli.options import as_budget, usage
-from memopt.cli.printing import print_json, print_report, print_verification
+from memopt.cli.options import REPORT, as_budget, usage
+from memopt.cli.printing import print_json, print_report, print_verification, write_report
 from memopt.console import start_tensorflow, working
 from memopt.errors import FileError
 from memopt.options import Budget
@@ -19,8 +19,9 @@ from memopt.options import Budget
 @click.option("--model", default="resnet50", show_default=True, help="Which training step.")
 @click.option("--budget", default="40%", show_default=True, help="What the rewritten step may use.")
 @click.option("--steps", type=click.IntRange(min=1), default=5, show_default=True)
+@REPORT
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def demo(model: str, budget: str, steps: int, as_json: bool) -> None:
+def demo(model: str, budget: str, steps: int, report: str | None, as_json: bool) -> None:
     """Train a model in less memory than its step needs: it fails; rewritten, it runs."""
     import memopt.demo
 
@@ -29,13 +30,14 @@ def demo(model: str, budget: str, steps: int, as_json: bool) -> None:
     start_tensorflow()
     with working(f"building {model}, rewriting it, and training it before and after"):
         outcome = memopt.demo.run(model, budget, steps)
-    report = outcome.report
+    done = outcome.report
+    write_report(report, done, outcome.verification)
     if as_json:
-        print_json(report.to_json(), outcome.verification)
+        print_json(done.to_json(), outcome.verification)
         return
-    click.echo(f"{model}: a training step of {report.nodes_before} nodes, real variables and data")
-    print_report(report)
-    click.echo(f"{report.nodes_after - report.nodes_before} nodes added")
+    click.echo(f"{model}: a training step of {done.nodes_before} nodes, real variables and data")
+    print_report(done)
+    click.echo(f"{done.nodes_after - done.nodes_before} nodes added")
     for line in outcome.lines():
         click.echo(line)
     print_verification(outcome.verification)

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     from memopt.saved_model.verification import SavedModelVerification
 
 OF_SAVED_MODELS = ("functions", "signatures", "every", "shapes", "fix_shapes")
+_PAGES = ("report", "trace")
 _NOT_OF_REWRITING = (
     *("devices", "costs", "rule", "all_ports", "as_grappler", "fetch", "feed", "keep"),
-    *("dump_dot", "dump_memlog"),
+    *("dump_dot", "dump_memlog", *_PAGES),
 )
-_NOT_OF_VERIFICATION = ("memory_limit_bytes", "kernels", "variables", "fetch", "feed")
+_NOT_OF_VERIFICATION = ("memory_limit_bytes", "kernels", "variables", "fetch", "feed", *_PAGES)
 _NOT_OF_ANALYSIS = (
     *("devices", "costs", "top", "ready_nodes", "transfer_times", "fetch", "feed", "step_stats"),
+    *_PAGES,
 )
 _OPTIONAL = ("target_scope", "algorithm", "scheduler", "small_node_limit", "kernels")
 

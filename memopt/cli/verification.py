@@ -8,14 +8,22 @@ from typing import Any
 import click
 
 from memopt.cli.options import (
+    REPORT,
     SHAPES,
     SIGNATURES,
+    TRACE,
     VERIFICATION_MODE,
     arrays_of,
     as_bytes,
     values,
 )
-from memopt.cli.printing import print_json, print_kernels, print_verification
+from memopt.cli.printing import (
+    print_json,
+    print_kernels,
+    print_verification,
+    write_report,
+    write_trace,
+)
 from memopt.cli.saved_models import OF_SAVED_MODELS, refuse_given, verify_models
 from memopt.console import start_tensorflow, working
 from memopt.saved_model.files import is_saved_model
@@ -43,6 +51,8 @@ from memopt.saved_model.files import is_saved_model
 @click.option("--feed", multiple=True, help="A tensor to feed.")
 @SIGNATURES
 @SHAPES
+@REPORT
+@TRACE
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def verify(
@@ -61,6 +71,8 @@ def verify(
     feed: tuple[str, ...],
     signatures: tuple[str, ...],
     shapes: dict[str, tuple[int, ...]],
+    report: str | None,
+    trace: str | None,
     as_json: bool,
 ) -> None:
     """Run ORIGINAL and REWRITTEN for real and compare results, memory and time.
@@ -104,6 +116,8 @@ def verify(
             fetch=fetch or None,
             feed=feed or None,
         )
+    write_report(report, verification)
+    write_trace(trace, verification)
     profile = None
     if kernels is not None:
         with working("running kernels"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from memopt.display import Displayed, Overview, Table, bytes_text
+from memopt.display import Overview, Paged, Table, bytes_text
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -19,7 +19,7 @@ _STRING = 7
 
 
 @dataclass(frozen=True, repr=False)
-class Fit(Displayed):
+class Fit(Paged):
     """The largest size at which a step keeps to a memory, rewritten.
 
     Attributes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from memopt.errors import InvalidGraphError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from memopt.planning.cost_graph import CostGraph, Operation
 
@@ -46,18 +46,45 @@ def judge(graph: CostGraph, sequence: Sequence[int], swaps_in: Sequence[int] = (
         InvalidGraphError: It does not run: something is missing, read before it is there, computed
             too late, or more often than it may be.
     """
-    uses = _uses(graph, sequence, frozenset(swaps_in))
     in_use = [graph.held_bytes + graph.operations[op].scratch_bytes for op in sequence]
     in_use.append(graph.held_bytes)
-    for step, op in enumerate(sequence):
-        for output, size in enumerate(graph.operations[op].output_bytes):
-            last, is_taken = uses[step].get(output, (step, False))
-            for at in range(step, last + (0 if is_taken else 1)):
-                in_use[at] += size
+    for step, output, end in lives(graph, sequence, swaps_in):
+        size = graph.operations[sequence[step]].output_bytes[output]
+        for at in range(step, end):
+            in_use[at] += size
     costs = [graph.operations[op].cost for op in sequence]
     for step in swaps_in:
         costs[step] = graph.operations[sequence[step]].swap_cost
     return Judgement(max(in_use), sum(costs), tuple(in_use))
+
+
+class Life(NamedTuple):
+    """An output of one step of a sequence, while it is in use.
+
+    Attributes:
+        step: The step that makes it.
+        output: The number of the output.
+        end: The first step at which it is not in use any more.
+    """
+
+    step: int
+    output: int
+    end: int
+
+
+def lives(
+    graph: CostGraph, sequence: Sequence[int], swaps_in: Sequence[int] = ()
+) -> Iterator[Life]:
+    """What each step of a sequence makes, and until when it is in use; arguments as for `judge`.
+
+    Raises:
+        InvalidGraphError: As for `judge`.
+    """
+    uses = _uses(graph, sequence, frozenset(swaps_in))
+    for step, op in enumerate(sequence):
+        for output in range(len(graph.operations[op].output_bytes)):
+            last, is_taken = uses[step].get(output, (step, False))
+            yield Life(step, output, last + (0 if is_taken else 1))
 
 
 def _uses(

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from memopt.display import (
-    Displayed,
     DisplayedTuple,
     Overview,
+    Paged,
     Table,
     budget_text,
     bytes_text,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Plan(Displayed):
+class Plan(Paged):
     """What to run, in which order, what again, what from the host.
 
     Attributes:
@@ -101,7 +101,7 @@ class Plan(Displayed):
         return Overview("Plan", outcome, (Table(("", ""), rows),))
 
 
-class Plans(DisplayedTuple[Plan]):
+class Plans(DisplayedTuple[Plan], Paged):
     """Plans of one cost graph for several budgets, the smallest budget first."""
 
     __slots__ = ()

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.display import (
-    Displayed,
     DisplayedFields,
     Overview,
+    Paged,
     Table,
     change_text,
     count_text,
@@ -64,7 +64,7 @@ class Timing(DisplayedFields):
 
 
 @dataclass(frozen=True, repr=False)
-class Verification(Displayed):
+class Verification(Paged):
     """What running both showed.
 
     Attributes:
@@ -138,7 +138,7 @@ class Verification(Displayed):
             times_ns = (self.timing.original_step_ns, self.timing.rewritten_step_ns)
             rows.append(("step time", *map(time_text, times_ns), f"x{self.timing.ratio:.2f}"))
         steps = f"{count_text(self.steps, 'step')}, {self.mode} mode"
-        outcome = f"{self._verdict()} over {steps}, peak "
+        outcome = f"{self.verdict} over {steps}, peak "
         return Overview(
             "Verification",
             outcome + change_text(before.peak_bytes, after.peak_bytes),
@@ -146,7 +146,9 @@ class Verification(Displayed):
             tuple(str(difference) for difference in self.differences),
         )
 
-    def _verdict(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """Whether they compute the same, in words."""
         if self.equal:
             return "equal, bit for bit,"
         if not self.within_tolerance:

@@ -90,6 +90,24 @@ class GraphMemory:
             self._peaks[device] = self._find_peak(device)
         return self._peaks[device]
 
+    def lives(self, device: str) -> list[LiveTensor]:
+        """All that a device holds at some time of the step, by time of allocation, then by name."""
+        import numpy as np
+
+        if device not in self.devices:
+            return []
+        lives = self._all_lives()
+        found = [
+            self._tensor(
+                int(lives.ports[k]),
+                int(lives.size_bytes[k]),
+                int(lives.allocated_ns[k]),
+                int(lives.freed_ns[k]),
+            )
+            for k in np.flatnonzero(lives.device == lives.places[device])
+        ]
+        return sorted(found, key=lambda tensor: (tensor.allocated_ns, tensor.node, tensor.port))
+
     def settle(self) -> None:
         """Find the peaks of all devices now, before the simulation goes on with a changed graph."""
         for device in self.devices:
@@ -101,9 +119,7 @@ class GraphMemory:
 
         if device not in self.devices:
             return DeviceMemory(-1, (), 0)
-        if self._lives is None:
-            self._lives = _lives(self.simulation, self._hosts)
-        lives = self._lives
+        lives = self._all_lives()
         here = lives.device == lives.places[device]
         ports = lives.ports[here]
         sizes, allocated, freed = (
@@ -131,6 +147,11 @@ class GraphMemory:
         ]
         tensors.sort(key=lambda tensor: (tensor.allocated_ns, tensor.node, tensor.port))
         return DeviceMemory(used_bytes, tuple(tensors), at_ns)
+
+    def _all_lives(self) -> _Lives:
+        if self._lives is None:
+            self._lives = _lives(self.simulation, self._hosts)
+        return self._lives
 
     def _tensor(self, port: int, size_bytes: int, allocated_ns: int, freed_ns: int) -> LiveTensor:
         wiring = self.simulation.wiring

@@ -62,7 +62,7 @@ class SimulatedMemory:
         Grappler shares one analysis between its passes in the same way.
         """
         if self._memory is None:
-            self._memory = self._memory_now()
+            self._memory = self.memory_now()
         return self._memory
 
     def forget(self) -> None:
@@ -71,10 +71,11 @@ class SimulatedMemory:
 
     def peak_bytes(self) -> dict[str, int]:
         """For each device of the cluster its peak, of the graph as it is now."""
-        memory = self._memory_now()
+        memory = self.memory_now()
         return {device.name: max(memory.peak(device.name).used_bytes, 0) for device in self.cluster}
 
-    def _memory_now(self) -> GraphMemory:
+    def memory_now(self) -> GraphMemory:
+        """Each device's memory, of the graph as it is now."""
         simulation = self.simulation()
         if self._latest is None or self._latest.simulation is not simulation:
             host_memory = self._scheduler.options.host_memory
