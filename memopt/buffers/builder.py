@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _GIVEN = frozenset({"Const", "Placeholder", ARGUMENT, "VarHandleOp", *REF_VARIABLES})
 """Ops whose outputs are there before the step: a constant lives as long as its kernel."""
 
-
 _REFERENCE_UPDATES = ("Assign", "Apply", "RefIdentity")
 """What ops begin with whose output is the reference that they are given first."""
 

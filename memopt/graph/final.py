@@ -46,7 +46,12 @@ def is_given_to_grappler(node: Node, library: Library) -> bool:
         return False
     if not any(library.stays_a_call(name) for name in called_functions(node, library)):
         return False
+    from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf.config_pb2 import ConfigProto
 
-    config = ConfigProto.FromString(node.attributes["config_proto"].s)
+    try:
+        config = ConfigProto.FromString(node.attributes["config_proto"].s)
+    except DecodeError:
+        # Nobody knows what TensorFlow will make of it.
+        return True
     return not config.graph_options.rewrite_options.disable_meta_optimizer
