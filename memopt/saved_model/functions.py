@@ -68,6 +68,11 @@ def find_functions(meta_graph: MetaGraphDef) -> list[ModelFunction]:
     library = meta_graph.graph_def.library
     functions = {one.signature.name: one for one in library.function}
     gradients = {one.gradient_func for one in library.registered_gradients}
+    captured = {
+        node.captured_tensor.concrete_function
+        for node in meta_graph.object_graph_def.nodes
+        if node.HasField("captured_tensor")
+    }
     found: dict[str, ModelFunction] = {}
     pending = list(_roots(meta_graph, functions))
     seen: set[tuple[str, tuple[str, ...]]] = set()
@@ -88,6 +93,8 @@ def find_functions(meta_graph: MetaGraphDef) -> list[ModelFunction]:
         one.signatures = sorted({*one.signatures, *root.signatures})
         if _is_compiled(function):
             one.refusal = "XLA compiles it"
+        elif root.name in captured:
+            one.refusal = "functions of the model capture tensors inside of it (custom gradients)"
     return [found[name] for name in sorted(found)]
 
 

@@ -149,3 +149,17 @@ def test_a_model_without_gradients_is_told_how_to_be_rewritten(tmp_path: Path) -
     make_model().export(str(tmp_path / "served"), verbose=False)
     ended = run("optimize", tmp_path / "served", "-o", tmp_path / "out")
     assert_one_line(ended, "computes no gradients .*give --all")
+
+
+def test_a_step_whose_tensors_others_capture_stays(tmp_path: Path) -> None:
+    """A custom gradient, as that of silu, captures tensors of the step: loaders look for them."""
+    import keras
+
+    model = keras.Sequential(
+        [keras.Input((8,)), keras.layers.Dense(16, activation="silu"), keras.layers.Dense(4)]
+    )
+    model.compile("sgd", "mse")
+    memopt.export_training_step(model, tmp_path / "model", batch_size=4)
+    with pytest.raises(OptionsError, match="capture tensors inside of it"):
+        memopt.optimize_saved_model(tmp_path / "model", tmp_path / "out", level="ordered")
+    assert not (tmp_path / "out").exists()
