@@ -14,7 +14,7 @@ from memopt.graph.running import Running, roots_of
 from memopt.graph.traversal import Numbering
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from memopt.graph.graph import Graph, Node, Tensor
 
@@ -196,26 +196,27 @@ class _Holders:
         if readers.count(self._node) > 1:
             return False
         others = [reader for reader in readers if reader is not self._node]
-        possible = {
-            self._is_left_by(root, [reader for reader in others if runs(reader)])
-            for runs in (self._running.does, self._running.may)
+        # Nearly always the same ones: what is found out of them is found out once.
+        readers_that_run = {
+            tuple(filter(runs, others)) for runs in (self._running.does, self._running.may)
         }
+        possible = {self._is_left_by(root, some) for some in readers_that_run}
         return possible.pop() if len(possible) == 1 else None
 
-    def _is_left_by(self, root: Tensor, readers: list[Node]) -> bool | None:
+    def _is_left_by(self, root: Tensor, readers: Sequence[Node]) -> bool | None:
         if not self._all_done(readers):
             return self._any_waits(readers)
         is_near = root.node.device == self._node.device
         return True if root.node.op in _OWN_BUFFER and not root.port and is_near else None
 
-    def _all_done(self, readers: list[Node]) -> bool:
+    def _all_done(self, readers: Sequence[Node]) -> bool:
         """Whether readers have run, and let go of what they read, when the node starts."""
         done = find_earlier(self._numbering, self._node, readers)
         return all(
             reader in done and (reader.op in _LETTING_GO or _hands_on(reader)) for reader in readers
         )
 
-    def _any_waits(self, readers: list[Node]) -> bool | None:
+    def _any_waits(self, readers: Sequence[Node]) -> bool | None:
         """`False` if one of some readers runs after the node, and so holds what it will read."""
         later = any(leads_to(self._numbering, self._node, reader) for reader in readers)
         return False if later else None

@@ -164,13 +164,24 @@ def _signature_calls(meta_graph: MetaGraphDef) -> dict[str, list[NodeDef]]:
             continue
         makers: dict[str, NodeDef] = {}
         for output in meta_graph.signature_def[key].outputs.values():
-            node = nodes.get(output.name.partition(":")[0])
-            while node is not None and node.op in _PASSED_ON and node.input:
-                node = nodes.get(node.input[0].removeprefix("^").partition(":")[0])
+            node = _maker(nodes, output.name)
             if node is not None:
                 makers[node.name] = node
         found[key] = [makers[name] for name in sorted(makers)]
     return found
+
+
+def _maker(nodes: Mapping[str, NodeDef], name: str) -> NodeDef | None:
+    """The node that makes what others pass on; `None` if there is none."""
+    node = nodes.get(name.partition(":")[0])
+    passed: set[str] = set()
+    while node is not None and node.op in _PASSED_ON and node.input:
+        if node.name in passed:
+            # They pass it on to each other: a damaged graph.
+            return None
+        passed.add(node.name)
+        node = nodes.get(node.input[0].removeprefix("^").partition(":")[0])
+    return node
 
 
 def _bound_variables(

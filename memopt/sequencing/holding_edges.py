@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from memopt.graph.graph import Node
 
 
+_PARTED = BRANCHES | CALLS
+
+
 def falls_apart(node: Node) -> bool:
     """Whether TensorFlow puts the operations of functions in the place of a node.
 
@@ -23,7 +26,7 @@ def falls_apart(node: Node) -> bool:
     arguments does not wait for the others. But all of it waits for whom it waits for by control
     (tensorflow/core/common_runtime/inline_function_utils.h).
     """
-    return node.op in BRANCHES | CALLS and not is_compiled(node)
+    return node.op in _PARTED and not is_compiled(node)
 
 
 class HoldingEdges:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from support.commands import assert_one_line, run
 from support.saved_models import read_message
+from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
 
 from memopt.errors import FileError, MemoptError
 from memopt.saved_model import rewriting
 from memopt.saved_model.entry import optimize_saved_model
+from memopt.saved_model.functions import find_functions, signatures_in_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -254,3 +256,12 @@ def test_a_model_of_tensorflow_1_is_told(tmp_path: Path) -> None:
         )
     ended = run("optimize", tmp_path / "model", "-o", tmp_path / "out", "--budget", "60%")
     assert_one_line(ended, "signature 'serving_default' is left alone: .* in the main graph")
+
+
+def test_nodes_that_pass_on_to_each_other_end_nothing_in_a_loop() -> None:
+    meta_graph = MetaGraphDef()
+    meta_graph.graph_def.node.add(name="a", op="Identity", input=["b"])
+    meta_graph.graph_def.node.add(name="b", op="Identity", input=["a"])
+    meta_graph.signature_def["serving_default"].outputs["y"].name = "a:0"
+    assert signatures_in_graph(meta_graph) == ["serving_default"]
+    assert not find_functions(meta_graph)
