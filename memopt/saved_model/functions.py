@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from memopt.errors import OptionsError
 from memopt.item import COMPILED, VariableSpec
+from memopt.saved_model.captures import captured_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 INIT_SIGNATURE = "__saved_model_init_op"
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _PASSED_ON = frozenset({"Identity", "NoOp"})
-_TRACED = re.compile(r"__(?:inference|forward|backward)_(.+?)_[0-9]+")
+_TRACED = re.compile(r"__(?:inference|forward|backward)_(.+?)_[0-9]+(?:_memopt_[0-9a-f]+)?")
 _CHECKPOINTING = ("__inference__traced_save_", "__inference__traced_restore_")
 _MOST_NAMES = 20
 
@@ -34,6 +35,7 @@ class ModelFunction:
         signatures: Keys of the signatures that run it.
         variables: What is known of variables that are arguments, by name of the argument.
         refusal: Why it cannot be rewritten, whatever it computes; "" if it can.
+        is_captured_from: Whether other functions capture tensors inside of it.
     """
 
     name: str
@@ -41,6 +43,7 @@ class ModelFunction:
     signatures: list[str] = field(default_factory=list)
     variables: dict[str, VariableSpec] = field(default_factory=dict)
     refusal: str = ""
+    is_captured_from: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,11 +71,7 @@ def find_functions(meta_graph: MetaGraphDef) -> list[ModelFunction]:
     library = meta_graph.graph_def.library
     functions = {one.signature.name: one for one in library.function}
     gradients = {one.gradient_func for one in library.registered_gradients}
-    captured = {
-        node.captured_tensor.concrete_function
-        for node in meta_graph.object_graph_def.nodes
-        if node.HasField("captured_tensor")
-    }
+    captured = captured_tensors(meta_graph)
     found: dict[str, ModelFunction] = {}
     pending = list(_roots(meta_graph, functions))
     seen: set[tuple[str, tuple[str, ...]]] = set()
@@ -93,8 +92,7 @@ def find_functions(meta_graph: MetaGraphDef) -> list[ModelFunction]:
         one.signatures = sorted({*one.signatures, *root.signatures})
         if _is_compiled(function):
             one.refusal = "XLA compiles it"
-        elif root.name in captured:
-            one.refusal = "functions of the model capture tensors inside of it (custom gradients)"
+        one.is_captured_from = root.name in captured
     return [found[name] for name in sorted(found)]
 
 
@@ -242,6 +240,6 @@ def _is_compiled(function: FunctionDef) -> bool:
 
 
 def _called_as(name: str) -> str:
-    """What a program called a function, whose name in the library has a number behind it."""
+    """What a program called a function, whose name in the library has numbers behind it."""
     match = _TRACED.fullmatch(name)
     return match[1] if match else name

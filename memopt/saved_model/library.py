@@ -16,6 +16,7 @@ from memopt.plugin.work import Work
 from memopt.runtime.library import rename_changed_functions, rename_functions
 from memopt.saved_model.assembly import with_graph, without_grappler
 from memopt.saved_model.bodies import Body
+from memopt.saved_model.captures import captured_tensors, keep_captured
 from memopt.saved_model.report import FunctionReport
 from memopt.saved_model.shapes import fixed_shape
 from memopt.shapes.properties import Properties
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
     from memopt.item import GrapplerItem
     from memopt.result import OptimizationResult
     from memopt.saved_model.functions import ModelFunction
+
+_CAPTURED = (
+    "it computes no gradients, and the functions that do capture tensors inside of it (custom "
+    "gradients)"
+)
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,8 @@ class LibraryRewriting:
     def _rewritten(self, one: ModelFunction, report: FunctionReport) -> FunctionReport:
         body = self.body(one)
         refused = self.why_not(body)
+        if not refused and one.is_captured_from and not computes_gradients(body.item.graph_def):
+            refused = _CAPTURED
         if refused:
             return replace(report, reason=refused)
         settled = self.settled(body)
@@ -207,6 +215,9 @@ class LibraryRewriting:
         if report.after_grappler:
             function, inner = without_grappler(function, self._functions)
             added.append(inner)
+        captured = captured_tensors(self._meta_graph).get(one.name)
+        if captured:
+            added.append(keep_captured(self._functions[one.name], captured, self._functions))
         self._functions[one.name].CopyFrom(function)
         for each in added:
             self._library.function.add().CopyFrom(each)

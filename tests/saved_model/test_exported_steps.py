@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from support.commands import assert_one_line, run
 
 import memopt
 from memopt.errors import FileError, OptionsError
+from memopt.saved_model.analysis import analyze_saved_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,15 +153,44 @@ def test_a_model_without_gradients_is_told_how_to_be_rewritten(tmp_path: Path) -
     assert_one_line(ended, "computes no gradients .*give --all")
 
 
-def test_a_step_whose_tensors_others_capture_stays(tmp_path: Path) -> None:
+def make_model_with_captures() -> keras.Model:
     """A custom gradient, as that of silu, captures tensors of the step: loaders look for them."""
     import keras
 
-    model = keras.Sequential(
-        [keras.Input((8,)), keras.layers.Dense(16, activation="silu"), keras.layers.Dense(4)]
-    )
-    model.compile("sgd", "mse")
-    memopt.export_training_step(model, tmp_path / "model", batch_size=4)
+    keras.utils.set_random_seed(3)
+    dense = [keras.layers.Dense(64, activation="silu") for _ in range(4)]
+    model = keras.Sequential([keras.Input((WIDTH,), name="x"), *dense, keras.layers.Dense(CLASSES)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss)
+    return model
+
+
+@pytest.mark.parametrize("after_grappler", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_step_whose_tensors_others_capture_trains_on(
+    tmp_path: Path, after_grappler: bool
+) -> None:
+    model, samples = tmp_path / "model", make_data()
+    memopt.export_training_step(make_model_with_captures(), model, batch_size=BATCH)
+    out = tmp_path / "out"
+    report = memopt.optimize_saved_model(model, out, budget="80%", after_grappler=after_grappler)
+    step = next(one for one in report.functions if one.called_as == "train_step")
+    assert step.outcome == "rewritten"
+    assert step.keeps_budget
+    before, after = (tf.saved_model.load(str(path)) for path in (model, out))
+    for _ in range(3):
+        logs = [one.signatures["train_step"](x=samples[0], y=samples[1]) for one in (before, after)]
+        assert logs[0]["loss"].numpy() == logs[1]["loss"].numpy()
+    # What holds the captured tensors is none of the model's work.
+    known = {one.called_as for one in analyze_saved_model(out).functions}
+    assert known == {one.called_as for one in report.functions}
+
+
+def test_a_function_that_programs_differentiate_keeps_what_is_captured_of_it(
+    tmp_path: Path,
+) -> None:
+    make_model_with_captures().export(str(tmp_path / "served"), verbose=False)
     with pytest.raises(OptionsError, match="capture tensors inside of it"):
-        memopt.optimize_saved_model(tmp_path / "model", tmp_path / "out", level="ordered")
+        memopt.optimize_saved_model(
+            tmp_path / "served", tmp_path / "out", every=True, shapes={"x": (BATCH, WIDTH)}
+        )
     assert not (tmp_path / "out").exists()
