@@ -320,6 +320,7 @@ def test_passes_are_listed_with_their_options() -> None:
     assert ESCAPE not in ended.output
 
 
+@pytest.mark.slow
 def test_the_demonstration_trains_what_ran_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small form, since the real one takes long; large enough for limits in whole MiB."""
     step = MODELS["mlp"](batch=2048, width=128, layers=16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from memopt.buffers.working_sets import largest_working_set
 from memopt.rematerialization.algorithms import (
     ALGORITHMS,
     BEST,
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _STARTS = (STANDARD, PATH, SEGMENTS)
 """What the planner starts from if the best of all is asked for."""
+_QUICK_STARTS = (STANDARD, PATH)
+"""The same where the lowest plan is looked for."""
 _SHARE_OF_STARTS = 0.05
 """Of the time for planning, what they have together: the planner, which has the rest, makes more of
 it."""
@@ -48,7 +51,8 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
 
     Args:
         algorithm: One of `ALGORITHMS`, or "best": standard, path and segments, and the planner,
-            which starts from what they found and, with time for it, once more from nothing. If the
+            which starts from what they found and, with time for it, once more from nothing (for the
+            lowest plan, from standard and path). If the
             allocator has to find room, that is looked for with the planner's plan first, and with
             the others' only if there is none.
         network: The sequence with its buffers.
@@ -62,7 +66,9 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
         limits = replace(limits, time_limit=limits.time_limit.after_all(prepare))
     plans = [nothing]
     held_bytes = network.buffer_graph.held_bytes
-    if limits.limit_bytes >= held_bytes:
+    # What one operation alone goes over, no plan keeps: then there is only the lowest to be found.
+    least_bytes = largest_working_set(network.buffer_graph, network.sequence).size_bytes
+    if limits.limit_bytes >= (least_bytes if limits.find_lowest else held_bytes):
         plans = _make_plans(algorithm, network, limits, nothing)
         within = _cheapest_within(plans, limits)
         if within is not None:
@@ -71,7 +77,7 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
     is_worth_it = limits.find_lowest and not limits.time_limit.is_over
     if is_worth_it and max(limits.limit_bytes, held_bytes) > OUT_OF_REACH:
         least = replace(limits, limit_bytes=OUT_OF_REACH)
-        lower = _make_plans(algorithm, network, least, nothing)
+        lower = _make_lowest(algorithm, network, least, nothing)
         # What was stopped half-way need not be the lowest.
         plans = [*plans, *lower] if limits.time_limit.is_over else lower
     lowest = min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
@@ -93,18 +99,39 @@ def _cheapest_within(plans: Sequence[Plan], limits: Limits) -> Plan | None:
     return min(within, key=lambda plan: (plan.missing_bytes, plan.added_ns, plan.peak_bytes))
 
 
+def _make_lowest(algorithm: str, network: Network, limits: Limits, nothing: Plan) -> list[Plan]:
+    """Plans where the lowest of all is looked for.
+
+    The planner comes as low from where quick algorithms end as from where slow ones do: it goes on
+    from its own plans, asking for less each time.
+    """
+    if algorithm != BEST or limits.allocator is not None:
+        return _make_plans(algorithm, network, limits, nothing)
+    plans = _make_starts(_QUICK_STARTS, network, limits, nothing)
+    starts = [plan.done for plan in plans if plan.done is not None]
+    return [*plans, limits.measure(plan_from(network, limits, starts))]
+
+
+def _make_starts(
+    names: Sequence[str], network: Network, limits: Limits, nothing: Plan
+) -> list[Plan]:
+    """The plans of algorithms that the planner starts from, which have a part of the time."""
+    plans = []
+    time_limit = limits.time_limit.share(_SHARE_OF_STARTS)
+    for number, name in enumerate(names):
+        share = time_limit.share(1 / (len(names) - number))
+        by_sum = replace(limits, allocator=None, time_limit=share)
+        plans.append(_first_within(ALGORITHMS[name], network, by_sum, nothing))
+    return plans
+
+
 def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan) -> list[Plan]:
     # The planner tries for room itself.
     if algorithm == PLANNER:
         return [nothing, *map(limits.measure, planner(network, limits))]
     if algorithm != BEST:
         return [_with_room(ALGORITHMS[algorithm], network, limits, nothing)]
-    plans = []
-    time_limit = limits.time_limit.share(_SHARE_OF_STARTS)
-    for number, name in enumerate(_STARTS):
-        share = time_limit.share(1 / (len(_STARTS) - number))
-        by_sum = replace(limits, allocator=None, time_limit=share)
-        plans.append(_first_within(ALGORITHMS[name], network, by_sum, nothing))
+    plans = _make_starts(_STARTS, network, limits, nothing)
     starts = [plan.done for plan in plans if plan.done is not None]
     planned = limits.measure(plan_from(network, limits, starts))
     plans.append(planned)

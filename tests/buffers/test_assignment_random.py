@@ -20,7 +20,7 @@ from memopt.shapes.properties import Properties
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
-GRAPHS = 200
+GRAPHS = 100
 
 
 def renamed(spelled: str, scope: str) -> str:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 CASES = read_cases(Path(__file__).parent / "cases" / "addn_scheduling.txt")
 LEVEL = "SCHEDULING_HEURISTICS"
-RANDOM_GRAPHS = 200
+RANDOM_GRAPHS = 80
 DEVICE_STRINGS = (
     "",
     "/device:CPU:0",

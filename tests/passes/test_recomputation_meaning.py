@@ -33,7 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "hints only": {"level": "manual"},
     "everything": {"rule": "cost", "all_ports": True},
 }
-RANDOM_SEEDS = range(30)
+RANDOM_SEEDS = range(18)
 
 
 def tensors_of(graph_def: GraphDef) -> list[str]:

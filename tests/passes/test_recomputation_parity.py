@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 CASES = read_cases(Path(__file__).parent / "cases" / "recomputation.txt")
 LEVELS = ("RECOMPUTATION_HEURISTICS", "MANUAL")
-RANDOM_GRAPHS = 300
+RANDOM_GRAPHS = 120
 ORDERS_TRIED = 2000
 
 

@@ -21,7 +21,7 @@ def ordered_peak_bytes(item: GrapplerItem) -> int:
     return runtime.after.peak_bytes
 
 
-@pytest.mark.parametrize("share", [0.8, 0.6])
+@pytest.mark.parametrize("share", [pytest.param(0.8, marks=pytest.mark.slow), 0.6])
 def test_the_real_peak_is_within_the_limit(share: float) -> None:
     step = MODELS["mlp"](batch=512, width=32, layers=8)
     item = GrapplerItem.from_concrete_function(step.function)

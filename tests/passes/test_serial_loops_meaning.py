@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 PASS = SerialLoops()
 ROWS = 50_000
 TURNS = 6
-_ONE_SMALL_TENSOR_BYTES = 64
+_THREADS = 4
+_SMALL_TENSOR_BYTES = 64
 
 
 def test_a_training_step_with_loops_keeps_its_bits() -> None:
@@ -44,6 +45,7 @@ def test_a_training_step_with_loops_keeps_its_bits() -> None:
     assert as_is.within_tolerance
 
 
+@pytest.mark.slow
 def test_an_ordered_step_with_loops_has_the_planned_peak_whatever_runs_at_once() -> None:
     step = tiny_step("lstm")
     serial = run_pass(GrapplerItem.from_concrete_function(step.function), PASS)
@@ -56,8 +58,8 @@ def test_an_ordered_step_with_loops_has_the_planned_peak_whatever_runs_at_once()
     planned = _planned_peak(replace(item, graph_def=ordered.graph_def))
     # What a test gives, a byte, goes when all that it decides has been decided.
     assert alone == pytest.approx(planned, rel=0.001)
-    # With several threads one small tensor more was seen once, on a machine with much else to do.
-    assert planned * 0.999 <= at_once <= planned * 1.001 + _ONE_SMALL_TENSOR_BYTES
+    # A thread may still hold the small tensors that its operation has read when others go on.
+    assert planned * 0.999 <= at_once <= planned * 1.001 + _THREADS * _SMALL_TENSOR_BYTES
     assert planned <= ordered.step_peak_bytes
 
 
@@ -112,7 +114,7 @@ def _planned_peak(item: GrapplerItem) -> int:
     return order.step_peak_bytes
 
 
-def _peaks(program: Program, threads: Sequence[int] = (1, 4)) -> list[int]:
+def _peaks(program: Program, threads: Sequence[int] = (1, _THREADS)) -> list[int]:
     """The peaks of steps in processes with so many operations at once."""
     peaks = []
     for count in threads:

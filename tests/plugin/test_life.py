@@ -49,6 +49,7 @@ def test_copies_are_not_merged_again() -> None:
     assert found["fused"] > 0
 
 
+@pytest.mark.slow
 def test_a_process_forks_and_ends_as_it_would_without() -> None:
     assert start_child("lives") == {"light": True, "child": 0, "here": ["rewritten"]}
 

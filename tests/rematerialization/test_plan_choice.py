@@ -44,10 +44,10 @@ def begun_with(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-@pytest.mark.parametrize("time_limit", [NO_LIMIT, TimeLimit.after(1000)], ids=["none", "far"])
-def test_starts_that_mislead_the_planner_cost_nothing(
-    begun_with: list[int], time_limit: TimeLimit
-) -> None:
+@pytest.mark.parametrize("seconds", [0, 1000])
+def test_starts_that_mislead_the_planner_cost_nothing(begun_with: list[int], seconds: int) -> None:
+    # The time begins here: a run of all tests may take longer.
+    time_limit = TimeLimit.after(seconds) if seconds else NO_LIMIT
     limits = Limits(LIMIT_BYTES, largest_block=16, time_limit=time_limit)
     best = make_plan(BEST, NETWORK, limits)
     assert begun_with == [3, 0]

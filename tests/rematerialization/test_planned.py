@@ -105,6 +105,7 @@ def test_the_best_plan_is_none_worse_than_any(seed: int) -> None:
                 assert best.peak_bytes <= other.peak_bytes
 
 
+@pytest.mark.slow
 def test_a_limit_is_kept_where_nothing_else_keeps_it() -> None:
     """Of random networks, the planner brings more within a limit, and those at less cost."""
     others = (STANDARD, PATH, SEGMENTS)

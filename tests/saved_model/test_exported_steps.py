@@ -82,6 +82,7 @@ def test_it_trains_as_keras_does(which: str, request: pytest.FixtureRequest) -> 
             assert mine.numpy().tobytes() == np.asarray(theirs).tobytes(), mine.name
 
 
+@pytest.mark.slow
 def test_metrics_add_up_until_they_are_reset(leaner: Path) -> None:
     import tensorflow as tf
 
