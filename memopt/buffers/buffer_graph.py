@@ -254,27 +254,27 @@ def simulate(buffer_graph: BufferGraph, sequence: Sequence[int]) -> MemoryTimeli
         sequence: Numbers of nodes, each once, producers first; `check_sequence` checks it.
     """
     graph = buffer_graph
-    made, read, size_bytes = graph.made, graph.read, graph.size_bytes
-    scratch_bytes, lasting = graph.scratch_bytes, graph.lasting
+    made, size_bytes, scratch_bytes = graph.made, graph.size_bytes, graph.scratch_bytes
+    reusable = graph.reusable
     last_position = _last_positions(graph, sequence)
+    freed_bytes = _freed_bytes(graph, sequence, last_position)
     reused: dict[int, int] = {}
     held_bytes = in_use_bytes = graph.held_bytes
     usage_bytes: list[int] = []
     for position, node in enumerate(sequence):
         given: list[int] = []
         for buffer in made[node]:
-            source = _find_source(graph, buffer, position, last_position, given)
+            source = None
+            if reusable[buffer]:
+                source = _find_source(graph, buffer, position, last_position, given)
             if source is None:
                 in_use_bytes += size_bytes[buffer]
                 continue
             reused[buffer] = source
             given.append(source)
+            freed_bytes[position] -= size_bytes[source]
         usage_bytes.append(in_use_bytes + scratch_bytes[node])
-        for buffers in (read[node], made[node]):
-            for buffer in buffers:
-                ends = last_position[buffer] == position and not lasting[buffer]
-                if ends and buffer not in given:
-                    in_use_bytes -= size_bytes[buffer]
+        in_use_bytes -= freed_bytes[position]
     peak_bytes = max(usage_bytes, default=held_bytes)
     return MemoryTimeline(
         buffer_graph=graph,
@@ -310,13 +310,26 @@ def check_sequence(buffer_graph: BufferGraph, sequence: Sequence[int]) -> None:
 
 def _last_positions(graph: BufferGraph, sequence: Sequence[int]) -> list[int]:
     """By buffer: when it was made or read last, -1 if never."""
+    made, read = graph.made, graph.read
     last_position = [-1] * len(graph.size_bytes)
     for position, node in enumerate(sequence):
-        for buffer in graph.made[node]:
+        for buffer in made[node]:
             last_position[buffer] = position
-        for buffer in graph.read[node]:
+        for buffer in read[node]:
             last_position[buffer] = position
     return last_position
+
+
+def _freed_bytes(
+    graph: BufferGraph, sequence: Sequence[int], last_position: Sequence[int]
+) -> list[int]:
+    """By position: the sizes of the buffers that nobody reads any more when its node has ended."""
+    # One more, which those that neither run nor are read have (-1): it is looked at by nobody.
+    freed_bytes = [0] * (len(sequence) + 1)
+    for position, size, stays in zip(last_position, graph.size_bytes, graph.lasting, strict=True):
+        if not stays:
+            freed_bytes[position] += size
+    return freed_bytes
 
 
 def _find_source(
