@@ -24,10 +24,11 @@ MODULES = {
 }
 
 LAYERS = (
-    ("errors", "display", "collector"),
+    ("errors", "display", "collector", "progress"),
     ("options",),
     ("flags",),
-    ("cache_folder", "console"),
+    ("cache_folder", "progress_display"),
+    ("console",),
     ("compiled_code",),
     ("jit",),
     ("graph", "planning"),
@@ -68,7 +69,8 @@ SAME_LAYER = {
 LEAVES = {
     "errors": set[str](),
     "display": set[str](),
-    "planning": {"errors", "display", "jit"},
+    "progress": set[str](),
+    "planning": {"errors", "display", "jit", "progress"},
     "models": {"errors"},
 }
 """Parts that import these parts and no others, though they stand above others."""

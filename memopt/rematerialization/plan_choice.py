@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from memopt.progress import task
 from memopt.rematerialization.algorithms import (
     ALGORITHMS,
     BEST,
@@ -101,16 +102,20 @@ def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan)
         return [_with_room(ALGORITHMS[algorithm], network, limits, nothing)]
     plans = []
     time_limit = limits.time_limit.share(_SHARE_OF_STARTS)
-    for number, name in enumerate(_STARTS):
-        share = time_limit.share(1 / (len(_STARTS) - number))
-        by_sum = replace(limits, allocator=None, time_limit=share)
-        plans.append(_first_within(ALGORITHMS[name], network, by_sum, nothing))
-    starts = [plan.done for plan in plans if plan.done is not None]
-    planned = limits.measure(plan_from(network, limits, starts))
-    plans.append(planned)
-    if limits.allocator is None and limits.time_limit.left_s >= _TIME_FOR_TWO_S:
-        # Starts that were worked out to the end can lead it to where nothing cheap is near.
-        plans += map(limits.measure, planner(network, limits))
+    with task("planning", len(_STARTS) + 2, limits.time_limit.left_s) as under_way:
+        for number, name in enumerate(_STARTS):
+            under_way.update(number, name)
+            share = time_limit.share(1 / (len(_STARTS) - number))
+            by_sum = replace(limits, allocator=None, time_limit=share)
+            plans.append(_first_within(ALGORITHMS[name], network, by_sum, nothing))
+        starts = [plan.done for plan in plans if plan.done is not None]
+        under_way.update(len(_STARTS), PLANNER)
+        planned = limits.measure(plan_from(network, limits, starts))
+        plans.append(planned)
+        if limits.allocator is None and limits.time_limit.left_s >= _TIME_FOR_TWO_S:
+            under_way.update(len(_STARTS) + 1, "planner, from anew")
+            # Starts that were worked out to the end can lead it to where nothing cheap is near.
+            plans += map(limits.measure, planner(network, limits))
     if limits.allocator is None or all(plan.peak_bytes > limits.limit_bytes for plan in plans):
         return plans
     if planned.keeps(limits.limit_bytes):
