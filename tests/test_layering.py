@@ -49,7 +49,7 @@ LAYERS = (
     ("runtime", "report", "kernels", "plugin", "fitting", "xla", "saved_model"),
     ("api",),
     ("models",),
-    ("demo",),
+    ("demo", "doctor"),
     ("cli",),
     ("__main__",),
 )
@@ -60,7 +60,7 @@ SAME_LAYER = {
     "report": {"runtime", "fitting", "kernels", "saved_model"},
     "fitting": {"runtime"},
     "kernels": {"runtime"},
-    "plugin": {"runtime", "kernels", "xla"},
+    "plugin": {"runtime", "kernels", "xla", "fitting"},
     "xla": {"runtime"},
     "saved_model": {"runtime", "kernels", "plugin"},
 }

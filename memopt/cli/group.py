@@ -56,7 +56,7 @@ class Group(click.Group):
         except MemoptError as error:
             shown.close()
             # TensorFlow's own messages, which some of these carry, have several lines.
-            click.echo(error_line(str(error)), err=True)
+            click.echo(error_line(str(error), *getattr(error, "__notes__", ())), err=True)
             ctx.exit(FAILED)
         except KeyboardInterrupt:
             with suppress(ValueError):  # not in the main thread
@@ -104,17 +104,21 @@ class Shown(Silent):
             self._display.close()
 
 
-def error_line(message: str) -> str:
+def error_line(message: str, written: str = "") -> str:
     """An error on one line of at most `LONGEST_LINE` characters.
 
     What is longer ends with the name of a file that has all of it.
+
+    Args:
+        message: What is wrong.
+        written: A file that has all of it already; "" if there is none.
     """
     line = f"memopt: {' '.join(message.split())}"
-    if len(line) <= LONGEST_LINE:
+    if len(line) <= LONGEST_LINE and not written:
         return line
-    path = _write_log(message)
+    path = written or _write_log(message)
     end = f" ... (all of it: {path})" if path else " ..."
-    return line[: LONGEST_LINE - len(end)] + end
+    return line[: max(0, LONGEST_LINE - len(end))] + end
 
 
 def _write_log(message: str) -> str:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("memopt")
 
+_MEBIBYTE = 1 << 20
+
 MOST_RECORDS = 1000
 """So many are kept; the oldest go first."""
 
@@ -149,6 +151,38 @@ class Records:
 
 
 RECORDS = Records()
+
+
+def say_rewritten(record: GraphRecord, overhead: float | None = None) -> None:
+    """Log one line about a step that was rewritten.
+
+    It is seen where nobody has set up `logging`, too.
+
+    Args:
+        record: What was done.
+        overhead: The share of its estimated time that the step takes longer, if that is known.
+    """
+    if not _log.isEnabledFor(logging.INFO):
+        _log.setLevel(logging.INFO)
+    if not _log.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("memopt: %(message)s"))
+        _log.addHandler(handler)
+    kind = {"compiled": "step compiled by XLA", "session": "session step"}.get(record.kind, "step")
+    parts = [f"{kind} of {count_text(record.nodes, 'node')}: {record.outcome}"]
+    if record.peak_before_bytes:
+        before, after = (
+            f"{size_bytes / _MEBIBYTE:.1f}"
+            for size_bytes in (record.peak_before_bytes, record.peak_after_bytes)
+        )
+        nodes = count_text(record.nodes, "node")
+        parts[0] = f"{kind} of {nodes}: {before} -> {after} MiB predicted"
+    if overhead is not None:
+        parts.append(f"x{1 + overhead:.2f} of the time as estimated")
+    if record.budget_bytes:
+        parts.append(budget_text(record.peak_after_bytes, record.budget_bytes))
+    parts.append(f"{record.milliseconds / 1000:.1f} s")
+    _log.info("%s", ", ".join(parts))
 
 
 def fingerprint(graph_def: GraphDef) -> str:
