@@ -51,7 +51,7 @@ LAYERS = (
     ("models",),
     ("demo", "doctor"),
     ("cli",),
-    ("__main__",),
+    ("__main__", "keras"),
 )
 """From the bottom up: a part imports itself and what is below it."""
 
@@ -197,6 +197,9 @@ def module_of(name: str) -> str:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_tensorflow_is_imported_only_where_it_is_used(module: str) -> None:
+    if module == "memopt.keras":
+        # A callback is one of Keras's classes; nothing of memopt imports this.
+        return
     for imported in imports_of(module):
         if imported.name.partition(".")[0] in OUTSIDE:
             assert not imported.at_start, f"{module}:{imported.line} imports {imported.name}"

@@ -206,6 +206,11 @@ def _wait_for(found: Callable[[], bool]) -> None:
     raise AssertionError("it did not come")
 
 
+def _hear_ctrl_c() -> None:
+    """What a shell starts in the background does not hear it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_leaves_at_once_with_one_line_and_nothing_written(
     large: Path, tmp_path: Path
 ) -> None:
@@ -213,7 +218,9 @@ def test_ctrl_c_leaves_at_once_with_one_line_and_nothing_written(
     command = [sys.executable, "-m", "memopt", "plan", str(large), "--budget", "0.6"]
     command += ["-o", str(tmp_path / "plan.json"), "--progress", "plain"]
     with errors.open("w") as stream:
-        process = subprocess.Popen(command, stderr=stream, stdout=subprocess.PIPE, cwd=ROOT)
+        process = subprocess.Popen(
+            command, stderr=stream, stdout=subprocess.PIPE, cwd=ROOT, preexec_fn=_hear_ctrl_c
+        )
         _wait_for(lambda: "searching" in errors.read_text())
         sent_s = time.monotonic()
         process.send_signal(signal.SIGINT)
@@ -234,7 +241,12 @@ def test_a_terminal_shows_bars_and_is_left_clean(large: Path) -> None:
     command = [sys.executable, "-m", "memopt", "plan", str(large), "--budget", "0.6"]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
     process = subprocess.Popen(
-        command, stderr=theirs, stdout=subprocess.DEVNULL, cwd=ROOT, env=environment
+        command,
+        stderr=theirs,
+        stdout=subprocess.DEVNULL,
+        cwd=ROOT,
+        env=environment,
+        preexec_fn=_hear_ctrl_c,
     )
     os.close(theirs)
     shown = b""

@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 from collections import Counter, deque
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from memopt.display import (
@@ -16,6 +16,7 @@ from memopt.display import (
     Overview,
     Table,
     budget_text,
+    bytes_text,
     change_text,
     count_text,
 )
@@ -58,6 +59,8 @@ class GraphRecord(Displayed):
         milliseconds: Time taken.
         error: The type and message of what went wrong, or "".
         report_file: The report, if one was written.
+        measured_peak_bytes: The most that TensorFlow's allocator had in use while the step ran,
+            everything included; 0 where nobody has looked: `memopt.keras.MemoryReport` does.
     """
 
     fingerprint: str
@@ -74,6 +77,7 @@ class GraphRecord(Displayed):
     milliseconds: float = 0.0
     error: str = ""
     report_file: str = ""
+    measured_peak_bytes: int = 0
 
     def _overview(self) -> Overview:
         level = f", level {self.level}" if self.level else ""
@@ -107,6 +111,8 @@ def _peak_text(record: GraphRecord) -> str:
     if not record.peak_before_bytes:
         return ""
     text = change_text(record.peak_before_bytes, record.peak_after_bytes)
+    if record.measured_peak_bytes:
+        text = f"{text}, {bytes_text(record.measured_peak_bytes)} measured"
     if not record.budget_bytes:
         return text
     return f"{text}, {budget_text(record.peak_after_bytes, record.budget_bytes)}"
@@ -128,6 +134,21 @@ class Records:
                 if any((old.fingerprint, old.reason) == key for old in self._records):
                     return
             self._records.append(record)
+
+    def note_measured(self, record: GraphRecord, peak_bytes: int) -> GraphRecord:
+        """Add to a record what was measured, if that is more than what was before.
+
+        Returns:
+            The record that is kept in the place of the given one.
+        """
+        if peak_bytes <= record.measured_peak_bytes:
+            return record
+        measured = replace(record, measured_peak_bytes=peak_bytes)
+        with self._lock:
+            for place, known in enumerate(self._records):
+                if known is record:
+                    self._records[place] = measured
+        return measured
 
     def last(self) -> GraphRecords:
         """All that are kept."""

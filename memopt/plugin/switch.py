@@ -445,7 +445,11 @@ def plugin_status() -> PluginStatus:
 
 
 def last_reports() -> tuple[GraphRecord, ...]:
-    """The records of the last graphs that TensorFlow compiled, the oldest first."""
+    """The records of the last graphs that TensorFlow compiled, the oldest first.
+
+    Each says what was predicted; `measured_peak_bytes` is what was measured, where somebody looked:
+    the callback `memopt.keras.MemoryReport`.
+    """
     return RECORDS.last()
 
 
