@@ -219,7 +219,11 @@ def test_ctrl_c_leaves_at_once_with_one_line_and_nothing_written(
     command += ["-o", str(tmp_path / "plan.json"), "--progress", "plain"]
     with errors.open("w") as stream:
         process = subprocess.Popen(
-            command, stderr=stream, stdout=subprocess.PIPE, cwd=ROOT, preexec_fn=_hear_ctrl_c
+            command,
+            stderr=stream,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            preexec_fn=_hear_ctrl_c,  # noqa: PLW1509 - no threads fork
         )
         _wait_for(lambda: "searching" in errors.read_text())
         sent_s = time.monotonic()
@@ -246,7 +250,7 @@ def test_a_terminal_shows_bars_and_is_left_clean(large: Path) -> None:
         stdout=subprocess.DEVNULL,
         cwd=ROOT,
         env=environment,
-        preexec_fn=_hear_ctrl_c,
+        preexec_fn=_hear_ctrl_c,  # noqa: PLW1509 - no threads here
     )
     os.close(theirs)
     shown = b""
