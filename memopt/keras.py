@@ -29,17 +29,18 @@ class MemoryReport(keras.callbacks.Callback, Displayed):  # type: ignore[misc]  
     1. `peak_memory_bytes`: the most that was in use at any moment of the epoch. Where TensorFlow's
        allocator keeps count, it is what that says, of the device with most: on GPUs, and on the
        host where `TF_CPU_ALLOCATOR_USE_BFC=1` was set before TensorFlow started. It counts chunks,
-       which are up to 15 % larger than what was asked for, and validation too. Elsewhere it is what
-       was predicted of the step when memopt rewrote it; without either it is left out.
+       which are larger than what was asked for, and all of the process: data that is prefetched,
+       validation. Elsewhere it is what was predicted of the step when memopt rewrote it; without
+       either it is left out.
     2. `peak_memory_measured`: 1.0 if it was measured, 0.0 if it was predicted.
-    3. `budget_kept`: 1.0 or 0.0, if there is a budget.
+    3. `budget_kept`: 1.0 or 0.0, if there is a budget. One that is given here is for that peak; one
+       that memopt rewrote the step for is the step's own, and held against what was predicted.
 
     What is measured also becomes `measured_peak_bytes` of the step's record in
     `memopt.last_reports()`. The allocator's statistics are reset when an epoch begins.
 
     Args:
-        budget: Bytes, or "6GiB", that the peak is held against; without, the budget that memopt
-            rewrote the step for, if it did.
+        budget: Bytes, or "6GiB"; without, the budget that memopt rewrote the step for, if it did.
 
     Attributes:
         epochs: What was written to the logs, by epoch.
@@ -99,9 +100,10 @@ class MemoryReport(keras.callbacks.Callback, Displayed):  # type: ignore[misc]  
         if not peak_bytes:
             return {}
         found = {PEAK: float(peak_bytes), IS_MEASURED: float(bool(measured_bytes))}
-        budget_bytes = self._budget_bytes or (0 if record is None else record.budget_bytes)
-        if budget_bytes:
-            found[IS_KEPT] = float(peak_bytes <= budget_bytes)
+        if self._budget_bytes:
+            found[IS_KEPT] = float(peak_bytes <= self._budget_bytes)
+        elif record is not None and record.budget_bytes:
+            found[IS_KEPT] = float(record.peak_after_bytes <= record.budget_bytes)
         return found
 
     def _overview(self) -> Overview:
