@@ -71,7 +71,7 @@ class _Run:
     def result(self) -> GraphReport:
         where = f"function {self._function}" if self._function else "passes"
         rounds = MAX_ITERATIONS if self._pipeline.repeated else 0
-        with task(where, len(self._pipeline.once) + rounds) as self._task:
+        with task(where, len(self._pipeline.once) + rounds, is_even=False) as self._task:
             stopped = self._run_all()
         simulated = self._context.simulated
         return GraphReport(

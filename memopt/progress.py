@@ -28,6 +28,7 @@ class Task:
         what: What is done, in words: "planning".
         total: How much there is to do, in any unit; 0 if that is not known.
         most_s: Seconds after which it ends in any case; 0 if there is no such limit.
+        is_even: Whether its parts take about as long as one another, so that its pace tells.
         done: How much of it is done.
         note: What is being done now, or what came of the last part.
         started_s: When it began, by `time.monotonic`.
@@ -36,6 +37,7 @@ class Task:
     what: str
     total: float = 0.0
     most_s: float = 0.0
+    is_even: bool = True
     done: float = 0.0
     note: str = ""
     started_s: float = field(default_factory=time.monotonic)
@@ -72,7 +74,7 @@ class Task:
         """How many seconds it may take still, going by its pace and its limit; `None`: unknown."""
         seconds, share = self.seconds, self.share
         left = [self.most_s - seconds] if self.most_s else []
-        if share is not None and share >= _LEAST_SHARE:
+        if self.is_even and share is not None and share >= _LEAST_SHARE:
             left.append(seconds / share * (1 - share))
         return max(0.0, min(left)) if left else None
 
@@ -112,17 +114,20 @@ def listening(to: Listener | None) -> Iterator[None]:
 
 
 @contextmanager
-def task(what: str, total: float = 0.0, most_s: float = 0.0) -> Iterator[Task]:
+def task(
+    what: str, total: float = 0.0, most_s: float = 0.0, *, is_even: bool = True
+) -> Iterator[Task]:
     """Say that work is under way; what is yielded is told how far it has come.
 
     Args:
         what: What is done, in words.
         total: How much there is to do, in any unit; 0 if that is not known.
         most_s: Seconds after which it ends in any case; 0 or infinity if there is no such limit.
+        is_even: Whether its parts take about as long as one another.
     """
     told = _listener.get()
     limit_s = most_s if 0 < most_s < float("inf") else 0.0
-    begun = Task(what, total, limit_s, _listener=told)
+    begun = Task(what, total, limit_s, is_even, _listener=told)
     if told is not None:
         told.began(begun)
     try:

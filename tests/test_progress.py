@@ -91,6 +91,8 @@ def test_the_time_left_follows_pace_and_limit() -> None:
     limited = Task("", total=10, most_s=5, done=4, started_s=time.monotonic() - 4)
     assert limited.left_s == pytest.approx(1, abs=0.5)
     assert Task("").left_s is None
+    uneven = Task("", total=10, is_even=False, done=4, started_s=time.monotonic() - 4)
+    assert uneven.left_s is None
     over = Task("", most_s=1, started_s=time.monotonic() - 4)
     assert over.left_s == 0
 

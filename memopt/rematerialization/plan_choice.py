@@ -102,7 +102,8 @@ def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan)
         return [_with_room(ALGORITHMS[algorithm], network, limits, nothing)]
     plans = []
     time_limit = limits.time_limit.share(_SHARE_OF_STARTS)
-    with task("planning", len(_STARTS) + 2, limits.time_limit.left_s) as under_way:
+    left_s = limits.time_limit.left_s
+    with task("planning", len(_STARTS) + 2, left_s, is_even=False) as under_way:
         for number, name in enumerate(_STARTS):
             under_way.update(number, name)
             share = time_limit.share(1 / (len(_STARTS) - number))

@@ -213,7 +213,7 @@ def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a 
     with (
         step_process(original, settings) as first,
         step_process(rewritten, limited) as second,
-        task("running", _STAGES + timing_rounds) as under_way,
+        task("running", _STAGES + timing_rounds, is_even=False) as under_way,
     ):
         under_way.say("the original")
         expected = _results(first, steps)
