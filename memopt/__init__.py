@@ -165,6 +165,8 @@ _IMPORTED_WHEN_USED = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "keras":
+        return import_module("memopt.keras")
     if name not in _IMPORTED_WHEN_USED:
         raise AttributeError(f"module 'memopt' has no attribute {name!r}")
     return getattr(import_module(_IMPORTED_WHEN_USED[name]), name)

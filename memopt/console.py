@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from memopt.progress import listener, task
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -26,7 +28,7 @@ _shown: list[Status] = []
 
 def start_tensorflow() -> None:
     """Import it without its messages."""
-    with silence():
+    with task("starting TensorFlow"), silence():
         import_module("tensorflow")
 
 
@@ -45,11 +47,15 @@ def silence() -> Iterator[None]:
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """Show on a terminal that something is going on; say nothing in a pipe.
+    """Say that something is going on; what it gives is told how far it has come.
 
-    Inside another one it takes its line for a while: rich shows one at a time. What it gives is
-    told how far it has come.
+    Who listens to progress is told of it. Where nobody does, it shows on a terminal, and in a pipe
+    nothing does; inside another one it takes its line for a while: rich shows one at a time.
     """
+    if listener() is not None:
+        with task(what) as under_way:
+            yield under_way.say
+        return
     status = _shown[-1] if _shown else _progress.status("")
     outer = status.status
     with nullcontext() if _shown else status:

@@ -12,6 +12,7 @@ from memopt.display import Displayed, Overview, bytes_text
 from memopt.errors import OptionsError, OutOfMemoryError
 from memopt.models import MODELS
 from memopt.options import Budget, Level
+from memopt.progress import task
 from memopt.runtime.entry import as_program, verify
 from memopt.runtime.process import step_process
 from memopt.runtime.settings import Settings
@@ -129,12 +130,17 @@ def run(model: str, budget: str = BUDGET, steps: int = STEPS) -> Demonstration:
 def _train(program: Program, settings: Settings, steps: int) -> Training:
     """Run steps one after the other, each from where the last one left the variables."""
     losses: list[float] = []
+    limited = "with the memory limit" if settings.memory_limit_bytes else "without a limit"
     try:
-        with step_process(program, settings) as process:
+        with (
+            step_process(program, settings) as process,
+            task(f"training {limited}", steps) as under_way,
+        ):
             for _ in range(steps):
                 (outputs,) = process.run(1)
                 values = load_values(outputs).values()
                 losses.append(next(float(value) for value in values if not value.ndim))
+                under_way.advance()
     except OutOfMemoryError as error:
         return Training(tuple(losses), str(error))
     return Training(tuple(losses))

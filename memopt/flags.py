@@ -41,6 +41,7 @@ class Flags:
         planning_seconds: Inside TensorFlow: seconds that a plan for a budget may take.
         same_bits: Inside TensorFlow: whether functions that XLA compiles stay as they are if they
             would compute other last bits; "true" or "false".
+        verbose: Inside TensorFlow: 1 for one line for each rewritten step, through `logging`.
     """
 
     level: str | None = None
@@ -58,6 +59,7 @@ class Flags:
     deadline_ms: int | None = None
     planning_seconds: int | None = None
     same_bits: bool | None = None
+    verbose: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Flags:
@@ -96,6 +98,7 @@ _NUMBERS = {
     "min_nodes": "nodes",
     "deadline_ms": "milliseconds",
     "planning_seconds": "seconds",
+    "verbose": "lines",
 }
 _SWITCHES = ("only_lower", "same_bits")
 _SWITCHED = {"true": True, "false": False}

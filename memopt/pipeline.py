@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from memopt.errors import MemoptError, PassError
 from memopt.graph.rewriter import Rewriter, Touches
 from memopt.graph.verify import verify_graph, verify_references
+from memopt.progress import Task, task
 from memopt.result import GraphReport, PassReport
 
 if TYPE_CHECKING:
@@ -65,9 +66,13 @@ class _Run:
         self._deadline_s = deadline_s
         self._reports: list[PassReport] = []
         self._iterations = 0
+        self._task = Task("")
 
     def result(self) -> GraphReport:
-        stopped = self._run_all()
+        where = f"function {self._function}" if self._function else "passes"
+        rounds = MAX_ITERATIONS if self._pipeline.repeated else 0
+        with task(where, len(self._pipeline.once) + rounds, is_even=False) as self._task:
+            stopped = self._run_all()
         simulated = self._context.simulated
         return GraphReport(
             function=self._function,
@@ -83,7 +88,9 @@ class _Run:
         for pass_ in self._pipeline.once:
             if time.monotonic() > self._deadline_s:
                 return f"the deadline passed before {pass_}"
+            self._task.say(pass_.name)
             self._run(pass_)
+            self._task.advance()
         if not self._pipeline.repeated:
             return ""
         if self._context.simulated is None:
@@ -99,12 +106,14 @@ class _Run:
             for pass_ in self._pipeline.repeated:
                 if time.monotonic() > self._deadline_s:
                     return f"the deadline passed before {pass_}"
+                self._task.say(f"{pass_.name}, iteration {self._iterations}")
                 report = self._run(pass_)
                 if not report.failure and pass_.wants_more(report.edits, report.declined):
                     simulated.forget()
                     goes_on = True
             if not goes_on:
                 return "nothing was left to change"
+            self._task.advance()
         return f"the limit of {MAX_ITERATIONS} iterations"
 
     def _run(self, pass_: Pass) -> PassReport:

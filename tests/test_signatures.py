@@ -211,6 +211,7 @@ def test_every_option_of_enabled_reaches_the_policy(monkeypatch: pytest.MonkeyPa
         "kernels": "measured",
         "pass_options": ["rematerialization{find_lowest=false}"],
         "same_bits": False,
+        "verbose": 1,
     }
     assert given.keys() == POLICY.keys()
     memopt.enabled(**given)

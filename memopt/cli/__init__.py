@@ -7,8 +7,9 @@ import os
 import click
 
 from memopt.cli.analysis import analyze
+from memopt.cli.checkup import completion, doctor
 from memopt.cli.fitting import fit
-from memopt.cli.group import Group
+from memopt.cli.group import Group, with_progress
 from memopt.cli.planning import plan
 from memopt.cli.profiling import profile, profile_kernels
 from memopt.cli.rewriting import optimize, passes
@@ -29,5 +30,8 @@ def main(context: click.Context) -> None:
     os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 
 
-for _command in (optimize, verify, analyze, passes, demo, plan, fit, profile, profile_kernels, run):
+for _command in (optimize, verify, analyze, demo, plan, fit, profile, profile_kernels, doctor):
+    main.add_command(with_progress(_command))
+for _command in (passes, completion, run):
+    # Two are done at once, and of the last everything is the program's.
     main.add_command(_command)

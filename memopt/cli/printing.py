@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from memopt.console import terminal
+from memopt.errors import BudgetError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from memopt.kernels.profile import KernelProfile
     from memopt.result import OptimizationReport
     from memopt.runtime.verification import Verification
@@ -28,6 +32,21 @@ def write_report(path: str | None, shown: Any, *others: Any) -> None:
     from memopt.report.page.entry import write_page
 
     write_page(path, shown, *others)
+
+
+@contextmanager
+def writing_refusal(path: str | None) -> Iterator[None]:
+    """Write the page of a budget that cannot be kept, if a page is asked for; it is raised on.
+
+    The error gets the file for a note.
+    """
+    try:
+        yield
+    except BudgetError as error:
+        if path is not None and error.result is not None:
+            write_report(path, error)
+            error.add_note(path)
+        raise
 
 
 def write_trace(path: str | None, shown: Any, *others: Any) -> None:

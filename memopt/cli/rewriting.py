@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,6 +26,7 @@ from memopt.cli.printing import (
     print_verification,
     write_report,
     write_trace,
+    writing_refusal,
 )
 from memopt.cli.saved_models import OF_SAVED_MODELS, optimize_model, refuse_given
 from memopt.console import start_tensorflow, terminal, working
@@ -183,7 +185,7 @@ def optimize(
     with working(f"reading {graph}"):
         file = read_graph(graph)
     fetches, feeds = fetch or None, feed or None
-    with working("optimizing"):
+    with working("optimizing"), writing_refusal(report):
         result = optimize_graph(
             file.message,
             level=level,
@@ -217,9 +219,13 @@ def optimize(
 
 
 @click.command()
-def passes() -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
+def passes(*, as_json: bool) -> None:
     """List the passes with their options."""
     from memopt.passes import PASSES
     from memopt.report import text
 
+    if as_json:
+        click.echo(json.dumps([text.pass_json(pass_) for pass_ in PASSES]))
+        return
     terminal.print(text.passes_table(PASSES))

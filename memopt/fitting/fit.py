@@ -15,6 +15,7 @@ from memopt.fitting.result import Fit
 from memopt.fitting.search import MOST_GROWTH, find_largest
 from memopt.io import as_item
 from memopt.options import parse_bytes
+from memopt.progress import Task, found, task
 from memopt.runtime.process import step_process
 from memopt.runtime.program import Program, captured_values
 from memopt.runtime.settings import Settings
@@ -101,7 +102,11 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
     limit_bytes = (settings.limit_mebibytes or 0) << 20
     planner = SizePlanner(item, chosen, limit_bytes, allowed, costs, say)
     started_s = time.monotonic()
-    free_size, size = _find_sizes(planner, multiple_of)
+    with task("looking for the largest size") as under_way:
+        planner.say = _both(say, under_way)
+        free_size, size = _find_sizes(planner, multiple_of)
+    planner.say = say
+    found(f"size {size} fits as planned; no real step has run with it")
     seconds = time.monotonic() - started_s
     proof = None
     if run:
@@ -151,6 +156,16 @@ def _find_sizes(planner: SizePlanner, multiple: int) -> tuple[int, int]:
         raise _too_small(planner, multiple)
     planner.settle(size)
     return free_size, size
+
+
+def _both(say: Callable[[str], None], under_way: Task) -> Callable[[str], None]:
+    """Tell the caller of a trial, and whoever listens."""
+
+    def tell(line: str) -> None:
+        under_way.advance(note=line)
+        say(line)
+
+    return tell
 
 
 def parse_memory(text: int | str) -> int:
@@ -253,8 +268,10 @@ class _Prover:
         item = self.planner.sized(size)
         program = Program.from_item(item, self.inputs, self.variables, self.seed)
         peaks_bytes = []
-        for _ in range(_PROCESSES):
-            with step_process(program.replace_graph(graph_def), self.settings) as process:
-                process.run(_STEPS)
-                peaks_bytes.append(process.measure().peak_bytes)
+        with task(f"running size {size}", _PROCESSES) as under_way:
+            for _ in range(_PROCESSES):
+                with step_process(program.replace_graph(graph_def), self.settings) as process:
+                    process.run(_STEPS)
+                    peaks_bytes.append(process.measure().peak_bytes)
+                under_way.advance()
         return max(peaks_bytes)

@@ -15,6 +15,7 @@ from memopt.graph.graphdef import from_graph_def
 from memopt.optimizer import MemoryOptimizer
 from memopt.options import Level
 from memopt.passes.rematerialization import Rematerialization
+from memopt.progress import found
 from memopt.rematerialization.algorithms import PLANNER, SEGMENTS
 from memopt.sequencing.step import Step
 from memopt.shapes.properties import Properties
@@ -178,10 +179,13 @@ class SizePlanner:
     def _probe(self, size: int, *, is_quick: bool) -> Probe:
         key = size, is_quick
         if key not in self._known:
-            found = self._planned(size, _QUICK if is_quick else self._thorough)
-            self._known[key] = replace(found, is_quick=is_quick)
+            probe = self._planned(size, _QUICK if is_quick else self._thorough)
+            self._known[key] = replace(probe, is_quick=is_quick)
             self.probes.append(self._known[key])
-            self.say(f"size {size}{', quickly' if is_quick else ''}: {found.outcome}")
+            largest = self.planned_below(size + 1)
+            if largest:
+                found(f"size {largest} fits, the largest planned so far")
+            self.say(f"size {size}{', quickly' if is_quick else ''}: {probe.outcome}")
         return self._known[key]
 
     def _planned(self, size: int, how: Rematerialization) -> Probe:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from memopt.errors import ExecutionError
 from memopt.kernels.cases import save_cases
 from memopt.kernels.table import MeasuredKernel
+from memopt.progress import task
 from memopt.runtime.settings import Settings
 from memopt.runtime.worker_process import WorkerProcess, ending
 
@@ -47,13 +48,17 @@ def measure(
     if not keys:
         return found
     settings = Settings(mode="as-is" if environment.onednn else "exact", timeout_ns=_TIMEOUT_NS)
-    with tempfile.TemporaryDirectory(prefix="memopt-kernels-") as name:
+    with (
+        tempfile.TemporaryDirectory(prefix="memopt-kernels-") as name,
+        task("kernels", len(keys)) as under_way,
+    ):
         cases = [kernels[key].case for key in keys]
         save_cases(Path(name), environment.threads, cases)
         for numbers, answers in _answers(Path(name), settings, len(keys)):
             for number, measured in zip(numbers, answers, strict=True):
                 text = str(kernels[keys[number]].signature)
                 found[keys[number]] = dataclasses.replace(measured, kernel=text)
+            under_way.update(len(found))
             if progress is not None:
                 progress(len(found))
     return found

@@ -28,6 +28,8 @@ from memopt.planning.sequence_state import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
     from memopt.planning.arrays import IntArray
@@ -45,7 +47,9 @@ _FEW, _MANY = 0.3, 0.6
 _RAISE, _LOWER = 1.15, 1 / 1.1
 _MOST_DEARER = 100.0
 _SLICE = 25 * _PRICE_PERIOD
-"""Edits between two looks at the clock."""
+"""Edits between two looks at the clock, at most. Any multiple of the period gives the same plan."""
+_SLICE_S = 0.1
+"""Seconds between two looks, if that many edits take longer: an interruption waits no longer."""
 _TEMPERATURE, _COOLING, _PRICE, _DEAREST, _WITHIN = range(5)
 """Places of what a search carries from slice to slice."""
 
@@ -101,6 +105,7 @@ def anneal(
     best: Best,
     schedule: Schedule,
     deadline_s: float = math.inf,
+    tell: Callable[[int], None] | None = None,
 ) -> bool:
     """Search from a state's sequence.
 
@@ -110,6 +115,7 @@ def anneal(
         best: Gets every sequence that is better than what it has.
         schedule: How long and how hot.
         deadline_s: When to stop at the latest, by `time.monotonic`.
+        tell: Is told how many edits were tried since it was told last.
 
     Returns:
         Whether it came to its end before the deadline.
@@ -127,12 +133,21 @@ def anneal(
     numbers[_DEAREST] = numbers[_PRICE] * _MOST_DEARER
     record(state, best)
     last_change = int(state.numbers[CHANGES]) + schedule.changes * schedule.edits
-    for start in range(0, schedule.edits, _SLICE):
-        if time.monotonic() > deadline_s:
+    left, size = schedule.edits, _PRICE_PERIOD
+    while left > 0:
+        started_s = time.monotonic()
+        if started_s > deadline_s:
             return False
-        edits = min(_SLICE, schedule.edits - start)
+        edits = min(size, left)
         effort = (edits, last_change, schedule.recompute_share, schedule.chain_share)
         _search(problem, state, best, effort, numbers)
+        left -= edits
+        if tell is not None:
+            tell(edits)
+        if state.numbers[CHANGES] > last_change:
+            return True
+        if 2 * (time.monotonic() - started_s) < _SLICE_S:
+            size = min(2 * size, _SLICE)
     return True
 
 

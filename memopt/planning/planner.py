@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from memopt.planning.plan import Plan
 from memopt.planning.problem import COPIES, problem_of
 from memopt.planning.search_effort import ROUNDS, Effort
 from memopt.planning.sequence_state import OVERSHOOT, fill, new_state
+from memopt.progress import Task, found, task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -97,6 +99,7 @@ class Planner:
         self._problem = problem_of(graph)
         self._measured = new_state(self._problem, 0, seed)
         self.is_finished = True
+        self._task = Task("")
 
     @cached_property
     def _starts(self) -> Starts:
@@ -120,14 +123,14 @@ class Planner:
         started_s = time.monotonic()
         graph = self._graph
         room = budget_bytes - graph.held_bytes
-        found = self._search_further(self._search(room, starts), room)
-        least = self._least_cost(found, room)
+        best = self._search_further(self._search(room, starts), room)
+        least = self._least_cost(best, room)
         is_impossible = False
         if self._is_exact:
-            least, is_impossible = self._refine(found, room, least)
-        if found.numbers[1]:
+            least, is_impossible = self._refine(best, room, least)
+        if best.numbers[1]:
             raise self._refusal(budget_bytes, is_impossible=is_impossible)
-        steps = steps_of(found)
+        steps = steps_of(best)
         swaps = tuple(np.flatnonzero(steps.swapped).tolist())
         # The search is not believed.
         judgement = judge(graph, steps.operations.tolist(), swaps)
@@ -156,6 +159,7 @@ class Planner:
             starts: Sequences to begin with, besides those that are constructed.
         """
         room = budget_bytes - self._graph.held_bytes
+        effort = self._effort
         state = new_state(self._problem, room, self._seed)
         best, fresh = new_best(state), new_best(state)
         walks = self._starts.within(room) if self._walks else (unchanged(self._graph.order),)
@@ -163,11 +167,12 @@ class Planner:
             self._offer(state, best, steps)
         if self._is_perfect(best):
             return steps_of(best), True
-        fill(self._problem, state, *unchanged(self._graph.order))
-        self._anneal(state, fresh, self._effort.explore)
-        for schedule in self._effort.rework:
-            self._improve(state, fresh, schedule)
-            self._improve(state, best, schedule)
+        with self._telling("searching", (effort.explore, *effort.rework, *effort.rework)):
+            fill(self._problem, state, *unchanged(self._graph.order))
+            self._anneal(state, fresh, effort.explore)
+            for schedule in effort.rework:
+                self._improve(state, fresh, schedule)
+                self._improve(state, best, schedule)
         best = min(best, fresh, key=_rank)
         return steps_of(best), not best.numbers[1]
 
@@ -182,8 +187,9 @@ class Planner:
         best = new_best(state)
         for steps in starts:
             self._offer(state, best, steps)
-        for schedule in self._effort.rework:
-            self._improve(state, best, schedule)
+        with self._telling("searching nearby", self._effort.rework):
+            for schedule in self._effort.rework:
+                self._improve(state, best, schedule)
         return steps_of(best), not best.numbers[1]
 
     def _search(self, room: int, starts: Iterable[Steps]) -> Best:
@@ -196,11 +202,15 @@ class Planner:
             for steps in self._starts.others(room):
                 self._offer(state, best, steps, only_within=True)
         effort = self._effort
-        self._improve(state, best, effort.polish)
-        for _ in range(effort.rounds):
-            if self.is_finished and not self._is_perfect(best):
-                self._start_over(state, best, effort)
-        self._improve(state, best, effort.finish)
+        rounds = (effort.reorder, effort.combine) * effort.rounds
+        with self._telling("searching", (effort.polish, *rounds, effort.finish)):
+            self._improve(state, best, effort.polish)
+            self._tell(best)
+            for _ in range(effort.rounds):
+                if self.is_finished and not self._is_perfect(best):
+                    self._start_over(state, best, effort)
+                    self._tell(best)
+            self._improve(state, best, effort.finish)
         return best
 
     def _search_further(self, best: Best, room: int) -> Best:
@@ -258,15 +268,17 @@ class Planner:
 
         It depends on the graph and the seed alone: what is refused below its peak is planned there.
         """
-        found = self._lowest_constructed()
-        for share, schedule in self._effort.lower:
-            budget_bytes = max(self.bounds.least_bytes, int(self._peak(found) * share))
-            state = new_state(self._problem, budget_bytes, self._seed)
-            best = new_best(state)
-            fill(self._problem, state, *found)
-            self._anneal(state, best, schedule)
-            found = min(found, steps_of(best), key=self._peak)
-        return found
+        steps = self._lowest_constructed()
+        schedules = [schedule for _, schedule in self._effort.lower]
+        with self._telling("looking for the lowest peak", schedules):
+            for share, schedule in self._effort.lower:
+                budget_bytes = max(self.bounds.least_bytes, int(self._peak(steps) * share))
+                state = new_state(self._problem, budget_bytes, self._seed)
+                best = new_best(state)
+                fill(self._problem, state, *steps)
+                self._anneal(state, best, schedule)
+                steps = min(steps, steps_of(best), key=self._peak)
+        return steps
 
     def _lowest_constructed(self) -> Steps:
         """Of the plans to start from, for budgets that are halved or not, the lowest one."""
@@ -307,7 +319,26 @@ class Planner:
         record(state, best)
 
     def _anneal(self, state: State, best: Best, schedule: Schedule) -> None:
-        self.is_finished &= anneal(self._problem, state, best, schedule, self._deadline_s)
+        self.is_finished &= anneal(
+            self._problem, state, best, schedule, self._deadline_s, self._task.advance
+        )
+
+    def _tell(self, best: Best) -> None:
+        """Say what a plan costs that is within the budget, if there is one already."""
+        if not best.numbers[1]:
+            share = int(best.numbers[2]) / max(self._graph.base_cost, 1)
+            found(f"a plan within the budget costs x{share:.3f} of computing everything once")
+
+    @contextmanager
+    def _telling(self, what: str, schedules: Iterable[Schedule]) -> Iterator[None]:
+        """Say how far searches are; some end early, or are not needed."""
+        outer, left_s = self._task, self._deadline_s - time.monotonic()
+        with task(what, sum(schedule.edits for schedule in schedules), left_s) as under_way:
+            self._task = under_way
+            try:
+                yield
+            finally:
+                self._task = outer
 
     @property
     def lowest_bytes(self) -> int:

@@ -13,6 +13,7 @@ from memopt.planning.checker import judge
 from memopt.planning.initial_plans import Steps
 from memopt.planning.planner import Planner
 from memopt.planning.search_effort import Effort
+from memopt.progress import task
 
 if TYPE_CHECKING:
     from memopt.planning.cost_graph import CostGraph
@@ -51,15 +52,18 @@ def sweep(
     highest_bytes = judge(graph, graph.order.tolist()).peak_bytes
     lowest_bytes = min(planner.lowest_bytes, highest_bytes)
     plans: list[Plan] = []
-    for budget_bytes in np.linspace(lowest_bytes, highest_bytes, budgets).astype(np.int64):
-        if plans and time.monotonic() > deadline_s:
-            break
-        try:
-            starts = [_steps(index, each) for each in plans[-1:]]
-            plans.append(planner.plan(int(budget_bytes), starts))
-        except BudgetError:
-            # Time was short.
-            continue
+    limits = np.linspace(lowest_bytes, highest_bytes, budgets).astype(np.int64)
+    with task("budgets", budgets, time_limit_s) as under_way:
+        for number, budget_bytes in enumerate(limits):
+            if plans and time.monotonic() > deadline_s:
+                break
+            under_way.update(number)
+            try:
+                starts = [_steps(index, each) for each in plans[-1:]]
+                plans.append(planner.plan(int(budget_bytes), starts))
+            except BudgetError:
+                # Time was short.
+                continue
     return tuple(_cheapest_within(plans, plan) for plan in plans)
 
 

@@ -67,6 +67,7 @@ class Policy(DisplayedFields):
         same_bits: Of functions that XLA compiles: whether they stay as they are if they would
             compute other last bits, since XLA fuses other operations. All others keep their bits
             anyway.
+        verbose: 1 for one line for each rewritten step, through Python's `logging` ("memopt").
 
     Raises:
         OptionsError: An option is not valid.
@@ -89,11 +90,12 @@ class Policy(DisplayedFields):
     kernels: str | PathLike[str] = RULES
     pass_options: Sequence[str] = ()
     same_bits: bool = True
+    verbose: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "level", Level.parse(self.level))
         object.__setattr__(self, "pass_options", as_texts("pass_options", self.pass_options))
-        for name in ("min_nodes", "deadline_ms", "small_node_limit"):
+        for name in ("min_nodes", "deadline_ms", "small_node_limit", "verbose"):
             check_whole(name, getattr(self, name))
         if not isinstance(self.report_dir, str | PathLike | None):
             raise OptionsError(f"report_dir is the path of a folder, not {self.report_dir!r}")

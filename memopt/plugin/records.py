@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 from collections import Counter, deque
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from memopt.display import (
@@ -16,6 +16,7 @@ from memopt.display import (
     Overview,
     Table,
     budget_text,
+    bytes_text,
     change_text,
     count_text,
 )
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     Outcome = Literal["rewritten", "unchanged", "passed over", "failed"]
 
 _log = logging.getLogger("memopt")
+
+_MEBIBYTE = 1 << 20
 
 MOST_RECORDS = 1000
 """So many are kept; the oldest go first."""
@@ -56,6 +59,8 @@ class GraphRecord(Displayed):
         milliseconds: Time taken.
         error: The type and message of what went wrong, or "".
         report_file: The report, if one was written.
+        measured_peak_bytes: The most that TensorFlow's allocator had in use while the step ran,
+            everything included; 0 where nobody has looked: `memopt.keras.MemoryReport` does.
     """
 
     fingerprint: str
@@ -72,6 +77,7 @@ class GraphRecord(Displayed):
     milliseconds: float = 0.0
     error: str = ""
     report_file: str = ""
+    measured_peak_bytes: int = 0
 
     def _overview(self) -> Overview:
         level = f", level {self.level}" if self.level else ""
@@ -105,6 +111,8 @@ def _peak_text(record: GraphRecord) -> str:
     if not record.peak_before_bytes:
         return ""
     text = change_text(record.peak_before_bytes, record.peak_after_bytes)
+    if record.measured_peak_bytes:
+        text = f"{text}, {bytes_text(record.measured_peak_bytes)} measured"
     if not record.budget_bytes:
         return text
     return f"{text}, {budget_text(record.peak_after_bytes, record.budget_bytes)}"
@@ -126,6 +134,21 @@ class Records:
                 if any((old.fingerprint, old.reason) == key for old in self._records):
                     return
             self._records.append(record)
+
+    def note_measured(self, record: GraphRecord, peak_bytes: int) -> GraphRecord:
+        """Add to a record what was measured, if that is more than what was before.
+
+        Returns:
+            The record that is kept in the place of the given one.
+        """
+        if peak_bytes <= record.measured_peak_bytes:
+            return record
+        measured = replace(record, measured_peak_bytes=peak_bytes)
+        with self._lock:
+            for place, known in enumerate(self._records):
+                if known is record:
+                    self._records[place] = measured
+        return measured
 
     def last(self) -> GraphRecords:
         """All that are kept."""
@@ -149,6 +172,38 @@ class Records:
 
 
 RECORDS = Records()
+
+
+def say_rewritten(record: GraphRecord, overhead: float | None = None) -> None:
+    """Log one line about a step that was rewritten.
+
+    It is seen where nobody has set up `logging`, too.
+
+    Args:
+        record: What was done.
+        overhead: The share of its estimated time that the step takes longer, if that is known.
+    """
+    if not _log.isEnabledFor(logging.INFO):
+        _log.setLevel(logging.INFO)
+    if not _log.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("memopt: %(message)s"))
+        _log.addHandler(handler)
+    kind = {"compiled": "step compiled by XLA", "session": "session step"}.get(record.kind, "step")
+    parts = [f"{kind} of {count_text(record.nodes, 'node')}: {record.outcome}"]
+    if record.peak_before_bytes:
+        before, after = (
+            f"{size_bytes / _MEBIBYTE:.1f}"
+            for size_bytes in (record.peak_before_bytes, record.peak_after_bytes)
+        )
+        nodes = count_text(record.nodes, "node")
+        parts[0] = f"{kind} of {nodes}: {before} -> {after} MiB predicted"
+    if overhead is not None:
+        parts.append(f"x{1 + overhead:.2f} of the time as estimated")
+    if record.budget_bytes:
+        parts.append(budget_text(record.peak_after_bytes, record.budget_bytes))
+    parts.append(f"{record.milliseconds / 1000:.1f} s")
+    _log.info("%s", ", ".join(parts))
 
 
 def fingerprint(graph_def: GraphDef) -> str:

@@ -16,7 +16,13 @@ from memopt.plugin.deadline import deadline
 from memopt.plugin.declared_functions import with_declared
 from memopt.plugin.native_item import is_function, item_of, read_names, read_shapes
 from memopt.plugin.policy import Policy, Unset, current_policy
-from memopt.plugin.records import RECORDS, GraphRecord, fingerprint, write_report
+from memopt.plugin.records import (
+    RECORDS,
+    GraphRecord,
+    fingerprint,
+    say_rewritten,
+    write_report,
+)
 from memopt.plugin.scopes import asked_for
 from memopt.plugin.screening import why_not
 from memopt.plugin.work import Work
@@ -159,7 +165,10 @@ class _Call:
             rewritten = work.finished() if work.is_worth_it else None
             # In the deadline, since the effects of edits in a report take time to add up.
             record = self._report(work)
+            overhead = work.overhead if policy.verbose and rewritten is not None else None
         RECORDS.add(record)
+        if policy.verbose and rewritten is not None:
+            say_rewritten(record, overhead)
         return rewritten
 
     def _report(self, work: Work) -> GraphRecord:

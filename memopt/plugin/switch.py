@@ -121,6 +121,7 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
     kernels: str | PathLike[str] = RULES,
     pass_options: Sequence[str] = (),
     same_bits: bool = True,
+    verbose: int = 0,
 ) -> Policy:
     """Rewrite every training step that TensorFlow compiles from now on.
 
@@ -158,6 +159,7 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
         same_bits: Of functions that XLA compiles: whether they stay as they are if they would
             compute other last bits, since XLA fuses other operations. All others keep their bits
             anyway.
+        verbose: 1 for one line for each rewritten step, through Python's `logging` ("memopt").
 
     Returns:
         The policy.
@@ -184,6 +186,7 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
         kernels=kernels,
         pass_options=pass_options,
         same_bits=same_bits,
+        verbose=verbose,
     )
     process = install()
     with process.lock:
@@ -221,6 +224,7 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
     kernels: str | PathLike[str] = RULES,
     pass_options: Sequence[str] = (),
     same_bits: bool = True,
+    verbose: int = 0,
 ) -> AbstractContextManager[Policy]:
     """Rewrite training steps that this thread compiles inside the `with` statement.
 
@@ -256,6 +260,7 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
         same_bits: Of functions that XLA compiles: whether they stay as they are if they would
             compute other last bits, since XLA fuses other operations. All others keep their bits
             anyway.
+        verbose: 1 for one line for each rewritten step, through Python's `logging` ("memopt").
 
     Returns:
         A context manager that gives the policy.
@@ -282,6 +287,7 @@ def enabled(  # noqa: PLR0913 - the fields of Policy, by keyword
         kernels=kernels,
         pass_options=pass_options,
         same_bits=same_bits,
+        verbose=verbose,
     )
     return _enabled(policy)
 
@@ -323,6 +329,7 @@ def optimize_function(
     kernels: str | PathLike[str] = INHERITED,
     pass_options: Sequence[str] = INHERITED,
     same_bits: bool = INHERITED,
+    verbose: int = INHERITED,
 ) -> Callable[[F], F]: ...
 
 
@@ -348,6 +355,7 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
     kernels: str | PathLike[str] = INHERITED,
     pass_options: Sequence[str] = INHERITED,
     same_bits: bool = INHERITED,
+    verbose: int = INHERITED,
 ) -> F | Callable[[F], F]:
     """Decorate a function with what is to be done to its graph, above or below `@tf.function`.
 
@@ -384,6 +392,7 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
         same_bits: Of functions that XLA compiles: whether they stay as they are if they would
             compute other last bits, since XLA fuses other operations. All others keep their bits
             anyway.
+        verbose: 1 for one line for each rewritten step, through Python's `logging` ("memopt").
 
     Returns:
         The decorated function, or a decorator if no function is given.
@@ -410,6 +419,7 @@ def optimize_function(  # noqa: PLR0913 - the fields of Policy, by keyword
         "kernels": kernels,
         "pass_options": pass_options,
         "same_bits": same_bits,
+        "verbose": verbose,
     }
     given = {name: value for name, value in options.items() if value is not INHERITED}
     text = scope_text(given, enabled=enabled)
@@ -435,7 +445,11 @@ def plugin_status() -> PluginStatus:
 
 
 def last_reports() -> tuple[GraphRecord, ...]:
-    """The records of the last graphs that TensorFlow compiled, the oldest first."""
+    """The records of the last graphs that TensorFlow compiled, the oldest first.
+
+    Each says what was predicted; `measured_peak_bytes` is what was measured, where somebody looked:
+    the callback `memopt.keras.MemoryReport`.
+    """
     return RECORDS.last()
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from memopt.buffers.kernel_call import Runtime
 from memopt.cluster import VirtualCluster
+from memopt.costs.choice import choose_costs
 from memopt.errors import BudgetError, InvalidGraphError, MemoptError
+from memopt.fitting.times import estimate_overhead
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.kernels import runs_onednn
 from memopt.graph.verify import verify_graph, verify_references
@@ -89,6 +91,14 @@ class Work:
         if runtime.keeps_budget and not runtime.kept_budget:
             return True
         return after.step_peak_bytes <= (1 - _LEAST_SAVING) * before.step_peak_bytes
+
+    @property
+    def overhead(self) -> float | None:
+        """The share of its estimated time that the step takes longer; `None` if nobody looked."""
+        if self.report.runtime is None:
+            return None
+        optimizer = self.policy.optimizer()
+        return estimate_overhead(self.item, self.result, choose_costs(optimizer.costs, self.item))
 
     def summary(self) -> str:
         """What was done, or why nothing was."""

@@ -14,7 +14,7 @@ from memopt.item import COMPILED, GrapplerItem, is_compiled
 from memopt.options import Budget, Level
 from memopt.plugin.device_memory import device_budget
 from memopt.plugin.policy import Policy, current_policy
-from memopt.plugin.records import RECORDS, GraphRecord, fingerprint
+from memopt.plugin.records import RECORDS, GraphRecord, fingerprint, say_rewritten
 from memopt.plugin.scopes import asked_for
 from memopt.plugin.screening import why_not
 from memopt.plugin.transforms import replace_body
@@ -139,7 +139,9 @@ def _rewrite(function: Any, graph_def: GraphDef, policy: Policy) -> None:
         return
     record = _record(graph_def, done, _SECOND_MS * (time.monotonic() - started))
     RECORDS.add(record)
-    _log.info("%s, which XLA compiles: %s", name, record)
+    if policy.verbose and record.outcome == "rewritten":
+        say_rewritten(record)
+    _log.debug("%s, which XLA compiles: %s", name, record)
     _tell(name, done)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memopt.buffers.working_sets import largest_working_set
+from memopt.progress import task
 from memopt.rematerialization.algorithms import (
     ALGORITHMS,
     BEST,
@@ -21,6 +22,7 @@ from memopt.rematerialization.time_limit import TimeIsUpError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from memopt.progress import Task
     from memopt.rematerialization.limits import Algorithm, Limits, Plan
     from memopt.rematerialization.network import Network
     from memopt.rematerialization.rematerialized import Rematerialized
@@ -107,18 +109,22 @@ def _make_lowest(algorithm: str, network: Network, limits: Limits, nothing: Plan
     """
     if algorithm != BEST or limits.allocator is not None:
         return _make_plans(algorithm, network, limits, nothing)
-    plans = _make_starts(_QUICK_STARTS, network, limits, nothing)
-    starts = [plan.done for plan in plans if plan.done is not None]
-    return [*plans, limits.measure(plan_from(network, limits, starts))]
+    left_s = limits.time_limit.left_s
+    with task("planning", len(_QUICK_STARTS) + 1, left_s, is_even=False) as under_way:
+        plans = _make_starts(_QUICK_STARTS, network, limits, nothing, under_way)
+        starts = [plan.done for plan in plans if plan.done is not None]
+        under_way.update(len(_QUICK_STARTS), PLANNER)
+        return [*plans, limits.measure(plan_from(network, limits, starts))]
 
 
 def _make_starts(
-    names: Sequence[str], network: Network, limits: Limits, nothing: Plan
+    names: Sequence[str], network: Network, limits: Limits, nothing: Plan, under_way: Task
 ) -> list[Plan]:
     """The plans of algorithms that the planner starts from, which have a part of the time."""
     plans = []
     time_limit = limits.time_limit.share(_SHARE_OF_STARTS)
     for number, name in enumerate(names):
+        under_way.update(number, name)
         share = time_limit.share(1 / (len(names) - number))
         by_sum = replace(limits, allocator=None, time_limit=share)
         plans.append(_first_within(ALGORITHMS[name], network, by_sum, nothing))
@@ -131,13 +137,17 @@ def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan)
         return [nothing, *map(limits.measure, planner(network, limits))]
     if algorithm != BEST:
         return [_with_room(ALGORITHMS[algorithm], network, limits, nothing)]
-    plans = _make_starts(_STARTS, network, limits, nothing)
-    starts = [plan.done for plan in plans if plan.done is not None]
-    planned = limits.measure(plan_from(network, limits, starts))
-    plans.append(planned)
-    if limits.allocator is None and limits.time_limit.left_s >= _TIME_FOR_TWO_S:
-        # Starts that were worked out to the end can lead it to where nothing cheap is near.
-        plans += map(limits.measure, planner(network, limits))
+    left_s = limits.time_limit.left_s
+    with task("planning", len(_STARTS) + 2, left_s, is_even=False) as under_way:
+        plans = _make_starts(_STARTS, network, limits, nothing, under_way)
+        starts = [plan.done for plan in plans if plan.done is not None]
+        under_way.update(len(_STARTS), PLANNER)
+        planned = limits.measure(plan_from(network, limits, starts))
+        plans.append(planned)
+        if limits.allocator is None and limits.time_limit.left_s >= _TIME_FOR_TWO_S:
+            under_way.update(len(_STARTS) + 1, "planner, from anew")
+            # Starts that were worked out to the end can lead it to where nothing cheap is near.
+            plans += map(limits.measure, planner(network, limits))
     if limits.allocator is None or all(plan.peak_bytes > limits.limit_bytes for plan in plans):
         return plans
     if planned.keeps(limits.limit_bytes):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -122,6 +122,18 @@ def passes_table(passes: Iterable[type[Pass]]) -> Table:
             pass_.name, "\n".join(pass_.defaults()), (pass_.__doc__ or "").partition("\n")[0]
         )
     return table
+
+
+def pass_json(pass_: type[Pass]) -> dict[str, Any]:
+    """A pass with its options' defaults and what it does, as plain data."""
+    return {
+        "name": pass_.name,
+        "what": (pass_.__doc__ or "").partition("\n")[0],
+        "options": {
+            name: default
+            for name, _, default in (option.partition("=") for option in pass_.defaults())
+        },
+    }
 
 
 def verification_table(verification: Verification) -> Table:

@@ -19,6 +19,7 @@ from memopt.display import (
 )
 from memopt.errors import ExecutionError, InvalidGraphError, OptionsError
 from memopt.graph.final import is_final
+from memopt.progress import Task, task
 from memopt.runtime.comparison import compare_values, tolerate
 from memopt.runtime.process import step_process
 from memopt.runtime.settings import Settings, is_deterministic_here
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 _ROUND_NS = 200_000_000
 _MOST_STEPS_PER_ROUND = 50
+_STAGES = 3
+"""Parts of a verification besides its rounds: two that run, one that compares."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -207,20 +210,29 @@ def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a 
         mode=mode or ("as-is" if is_settled else "exact"), deterministic=is_deterministic_here()
     )
     limited = dataclasses.replace(settings, memory_limit_bytes=memory_limit_bytes)
-    with step_process(original, settings) as first, step_process(rewritten, limited) as second:
+    with (
+        step_process(original, settings) as first,
+        step_process(rewritten, limited) as second,
+        task("running", _STAGES + timing_rounds, is_even=False) as under_way,
+    ):
+        under_way.say("the original")
         expected = _results(first, steps)
+        under_way.advance(note="the rewritten step")
         differences = _differences(expected, _results(second, steps))
+        under_way.advance(note="comparing")
         compared = _Compared(settings, expected, differences)
         own = _own_changes(original, compared)
         if own:
+            under_way.say("both again, with deterministic kernels")
             compared = _compare_deterministic(original, rewritten, limited, compared)
         changes = [] if is_settled else _grappler_changes(original, compared)
         by_chance = [] if compared.settings.deterministic else own
+        under_way.advance(note="measuring")
         return Verification(
             differences=tuple(tolerate(compared.differences, [*changes, *by_chance])),
             original=first.measure(),
             rewritten=second.measure(),
-            timing=time_in_turns(first, second, timing_rounds),
+            timing=time_in_turns(first, second, timing_rounds, under_way),
             mode=settings.mode,
             steps=steps,
             grappler_changes=tuple(changes),
@@ -301,17 +313,23 @@ def _differences(expected: _Results, results: _Results) -> list[Difference]:
     return differences + compare_values("variable", steps, expected.variables, results.variables)
 
 
-def time_in_turns(original: StepProcess, rewritten: StepProcess, rounds: int) -> Timing | None:
+def time_in_turns(
+    original: StepProcess, rewritten: StepProcess, rounds: int, under_way: Task | None = None
+) -> Timing | None:
     """Step times of both; `None` for no rounds."""
+    told = under_way or Task("")
     if rounds < 1:
         return None
     # The first step after the recording warms up and tells how many make a round.
     slowest_ns = max(*original.time(1), *rewritten.time(1))
     steps = min(max(_ROUND_NS // slowest_ns, 1), _MOST_STEPS_PER_ROUND)
-    times_ns = [
-        (statistics.fmean(original.time(steps)), statistics.fmean(rewritten.time(steps)))
-        for _ in range(rounds)
-    ]
+    times_ns = []
+    for number in range(1, rounds + 1):
+        told.say(f"timing, round {number} of {rounds}")
+        times_ns.append(
+            (statistics.fmean(original.time(steps)), statistics.fmean(rewritten.time(steps)))
+        )
+        told.advance()
     ratios = [after / before for before, after in times_ns]
     return Timing(
         original_step_ns=int(statistics.median(before for before, _ in times_ns)),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memopt.errors import BudgetError, OptionsError
 from memopt.plugin.policy import ALL
+from memopt.progress import task
 from memopt.saved_model.bodies import argument_names
 from memopt.saved_model.files import read_saved_model, write_message, written_whole
 from memopt.saved_model.functions import choose, find_functions, signatures_in_graph
@@ -144,7 +145,14 @@ def _rewrite_meta_graph(
     if not wanted:
         return []
     rewriting = LibraryRewriting(meta_graph, wish)
-    reports = [rewriting.rewrite(one) for one in found if one.name in wanted]
+    reports = []
+    with task("functions", len(wanted)) as under_way:
+        for one in found:
+            if one.name not in wanted:
+                continue
+            under_way.say(one.called_as)
+            reports.append(rewriting.rewrite(one))
+            under_way.advance()
     rewriting.finish()
     return reports
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.display import Displayed, Overview, Table, change_text, count_text
 from memopt.errors import InvalidGraphError, OptionsError
+from memopt.progress import task
 from memopt.runtime.comparison import compare_values
 from memopt.runtime.settings import Settings, is_deterministic_here
 from memopt.runtime.step_graph import TensorSpec
@@ -172,15 +173,19 @@ def verify_saved_models(  # noqa: PLR0913 - keywords, each with a default
     )
     found: list[SignatureVerification] = []
     skipped: list[str] = []
-    for tags, key, meta_graph in _signatures(before, after, signatures):
-        given = _inputs(meta_graph, key, inputs or {}, shapes or {}, seed)
-        names = tuple(sorted(meta_graph.signature_def[key].outputs))
-        for loader in loaders:
-            job = Job(str(original), tags, key, loader, names)
-            if loader == "session" and _has_texts(meta_graph, key):
-                skipped.append(f"signature {key!r} is not run in a session: it has texts")
-                continue
-            found.append(compare.run(job, given))
+    chosen = _signatures(before, after, signatures)
+    with task("signatures", len(chosen) * len(loaders)) as under_way:
+        for tags, key, meta_graph in chosen:
+            given = _inputs(meta_graph, key, inputs or {}, shapes or {}, seed)
+            names = tuple(sorted(meta_graph.signature_def[key].outputs))
+            for loader in loaders:
+                under_way.say(f"{key} ({loader})")
+                if loader == "session" and _has_texts(meta_graph, key):
+                    skipped.append(f"signature {key!r} is not run in a session: it has texts")
+                else:
+                    job = Job(str(original), tags, key, loader, names)
+                    found.append(compare.run(job, given))
+                under_way.advance()
     return SavedModelVerification(tuple(found), tuple(skipped))
 
 

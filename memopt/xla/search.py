@@ -14,6 +14,7 @@ from memopt.passes.compiled_rematerialization import NONE
 from memopt.passes.inline_calls import InlineCalls
 from memopt.passes.pooling_gradients import PoolingGradients
 from memopt.pipeline import Pipeline
+from memopt.progress import task
 from memopt.shapes.function_calls import CALLS
 from memopt.shapes.properties import Properties
 
@@ -81,7 +82,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self._started = time.monotonic()
-        self.forms.append(Form(self.compiler.compile(self.item.graph_def)))
+        self.forms.append(Form(self._compile(self.item.graph_def)))
 
     @property
     def original(self) -> Form:
@@ -149,6 +150,12 @@ class Search:
         is_late = time.monotonic() - self._started > self.seconds
         return is_late or len(self.forms) >= self.most_compilations
 
+    def _compile(self, graph_def: GraphDef) -> Compiled:
+        """Have a form compiled; XLA itself does not say how far it is."""
+        number = len(self.forms) + 1
+        with task(f"XLA compiles form {number} of at most {self.most_compilations}"):
+            return self.compiler.compile(graph_def)
+
     def _try(self, limit_bytes: int) -> Form:
         """Plan within a limit of the step's own memory, 0 for none, and have that compiled.
 
@@ -158,7 +165,7 @@ class Search:
         for known in self.forms:
             if graph_def == known.compiled.graph_def:
                 return known
-        form = Form(self.compiler.compile(graph_def), reports, limit_bytes)
+        form = Form(self._compile(graph_def), reports, limit_bytes)
         self.forms.append(form)
         return form
 

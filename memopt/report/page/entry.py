@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.analysis import MemoryAnalysis
 from memopt.display import bytes_text
-from memopt.errors import FileError, OptionsError
+from memopt.errors import BudgetError, FileError, OptionsError
 from memopt.io import write_bytes, write_local
 from memopt.report.page.decisions import readable
 from memopt.report.page.model import Fact, Grid, Page
-from memopt.report.page.optimized import page_of_report, page_of_verification
+from memopt.report.page.optimized import page_of_refusal, page_of_report, page_of_verification
 from memopt.report.page.rendering import check_installed, render
 from memopt.report.page.simulated import page_of_analysis
 from memopt.result import OptimizationReport, OptimizationResult
@@ -25,8 +25,8 @@ def page_html(shown: Any, *others: Any) -> str:
     """The report page of a result, a text that refers to nothing outside.
 
     Args:
-        shown: An OptimizationResult or its report, a MemoryAnalysis, Verification, Fit, Plan, or
-            the plans of a sweep.
+        shown: An OptimizationResult or its report, a MemoryAnalysis, Verification, Fit, Plan, the
+            plans of a sweep, or a BudgetError that has a result.
         others: What belongs to it: the Verification of a rewriting, the CostGraph of a plan.
 
     Raises:
@@ -97,6 +97,8 @@ def page_of(shown: Any, *others: Any) -> Page:
         return _page_of_fit(shown)
     if isinstance(shown, Plan | Plans):
         return _page_of_plans(shown, others)
+    if isinstance(shown, BudgetError) and shown.result is not None:
+        return page_of_refusal(shown.result.report, str(shown))
     report = shown.report if isinstance(shown, OptimizationResult) else shown
     if not isinstance(report, OptimizationReport):
         raise OptionsError(f"there is no report page of a {type(shown).__name__}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memopt.buffers.working_sets import largest_working_set
@@ -52,6 +53,18 @@ def page_of_report(
         grids=tuple(grids),
         notes=tuple(_notes(report, verification)),
     )
+
+
+def page_of_refusal(report: OptimizationReport, why: str) -> Page:
+    """The page of a budget that cannot be kept: what comes nearest to it, and why no more does.
+
+    Args:
+        report: What was done to come to the lowest peak that was found.
+        why: The error's message.
+    """
+    page = page_of_report(report)
+    reasons = tuple(f"{part[0].upper()}{part[1:]}." for part in why.split("; ") if part)
+    return replace(page, title="A budget that cannot be kept", notes=(*reasons, *page.notes))
 
 
 def page_of_verification(verification: Verification) -> Page:
