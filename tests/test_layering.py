@@ -48,7 +48,7 @@ LAYERS = (
     ("runtime", "report", "kernels", "plugin", "fitting", "xla", "saved_model"),
     ("api",),
     ("models",),
-    ("demo",),
+    ("demo", "fleets"),
     ("cli",),
     ("__main__",),
 )

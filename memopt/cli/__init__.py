@@ -8,6 +8,7 @@ import click
 
 from memopt.cli.analysis import analyze
 from memopt.cli.fitting import fit
+from memopt.cli.fleets import fleet
 from memopt.cli.group import Group
 from memopt.cli.planning import plan
 from memopt.cli.profiling import profile, profile_kernels
@@ -29,5 +30,17 @@ def main(context: click.Context) -> None:
     os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 
 
-for _command in (optimize, verify, analyze, passes, demo, plan, fit, profile, profile_kernels, run):
+for _command in (
+    optimize,
+    verify,
+    analyze,
+    passes,
+    demo,
+    plan,
+    fit,
+    fleet,
+    profile,
+    profile_kernels,
+    run,
+):
     main.add_command(_command)
