@@ -70,6 +70,7 @@ class TaskProcess:
         self._received = b""
         self._is_ready = False
         self._served = 0
+        self._bare_bytes = 0
         self._deadline_s = 0.0
 
     @property
@@ -149,6 +150,8 @@ class TaskProcess:
             answer: dict[str, Any] = json.loads(line)
             if "ready" in answer:
                 self._is_ready = True
+                assert self._process is not None
+                self._bare_bytes = resident_bytes(self._process.pid)
                 self._deadline_s = time.monotonic() + self._limits.timeout_s
                 continue
             self._served += 1
@@ -181,11 +184,15 @@ class TaskProcess:
         return failed(kind, reason)
 
     def _is_worn(self) -> bool:
-        """Whether a fresh process is to be had for the next task."""
+        """Whether a fresh process is to be had for the next task.
+
+        So it is where half of what a task may take on top of a bare process is gone.
+        """
         assert self._process is not None
         if self._served >= _MOST_TASKS:
             return True
-        return resident_bytes(self._process.pid) > self._limits.memory_bytes // 2
+        left_behind = resident_bytes(self._process.pid) - self._bare_bytes
+        return left_behind > (self._limits.memory_bytes - self._bare_bytes) // 2
 
     def _last_words(self) -> str:
         assert self._process is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ _QUEUED = 2
 _LOOK_S = 5.0
 """How often the size of the cluster is looked at, which may grow and shrink."""
 LOST = "lost"
+_CLIENT_SCHEME = "ray://"
+_CONNECTION_S = 10.0
 
 
 def check_ray() -> None:
@@ -147,13 +150,23 @@ def _connect(address: str) -> bool:
     if ray.is_initialized():
         return False
     try:
+        _check_address(address)
         ray.init(address, log_to_driver=False, logging_level="ERROR")
     except Exception as error:
         # Ray raises what its parts do: ConnectionError, RuntimeError, ValueError, its own.
-        raise MemoptError(
-            f"--on {address}: there is no Ray cluster to be reached: {error}"
-        ) from error
+        raise MemoptError(f"--on {address}: no Ray cluster can be reached: {error}") from error
     return True
+
+
+def _check_address(address: str) -> None:
+    """See that somebody listens: Ray tries for minutes, and may end the process then.
+
+    Raises:
+        OSError: Nobody does.
+    """
+    host, _, port = address.removeprefix(_CLIENT_SCHEME).partition("/")[0].rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECTION_S).close()
 
 
 def _remote(memory_bytes: int | None) -> Any:
