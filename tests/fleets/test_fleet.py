@@ -122,8 +122,8 @@ def test_what_is_damaged_is_done_again(
     before = contents(folder)
     _damage(folder, damage)
     again = by_name(fleet(models, "step.pb network", folder))
-    assert again["network", "60%"].is_new == (damage in ("more", "forgotten"))
-    assert again["step.pb", "60%"].is_new == (damage not in ("more", "forgotten"))
+    assert again["network", "60%"].is_new == (damage == "more")
+    assert again["step.pb", "60%"].is_new == (damage != "more")
     assert contents(folder) == before
 
 
@@ -224,7 +224,7 @@ def _damage(folder: Path, damage: str) -> None:
         (folder / "network" / "60pct" / "assets" / "more").touch()
     elif damage == "forgotten":
         lines = journal.read_bytes().splitlines(keepends=True)
-        journal.write_bytes(b"".join(one for one in lines if b'"network/60pct"' not in one))
+        journal.write_bytes(b"".join(one for one in lines if b'"step/60pct"' not in one))
     else:
         # As if the machine had gone down while the line was written.
         lines = [one for one in journal.read_bytes().splitlines() if b'"step/60pct"' not in one]
