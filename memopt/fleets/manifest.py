@@ -70,6 +70,14 @@ class Manifest:
 
     def __enter__(self) -> Self:
         try:
+            self._open()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def _open(self) -> None:
+        try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not self._journal.exists() and any(self.folder.iterdir()):
                 raise FileError(
@@ -83,7 +91,10 @@ class Manifest:
             self.parts.mkdir()
         except OSError as error:
             raise FileError(f"{self.folder}: cannot be written: {error}") from error
-        return self
+
+    def _close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
 
     def __exit__(
         self,
@@ -91,9 +102,8 @@ class Manifest:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._stream is not None:
-            self._stream.close()
         shutil.rmtree(self.parts, ignore_errors=True)
+        self._close()
 
     @property
     def parts(self) -> Path:

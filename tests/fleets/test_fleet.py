@@ -11,7 +11,9 @@ import pytest
 from support.commands import assert_one_line, run
 
 import memopt
-from memopt.fleets.manifest import JOURNAL
+from memopt.fleets.manifest import JOURNAL, Manifest
+from memopt.fleets.tasks import FleetOptions
+from memopt.fleets.work import Order, perform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -163,15 +165,29 @@ def test_shapes_are_put_in_and_models_are_copied_from_elsewhere(
     assert f"{place}: is larger than what may be copied" in tight.tasks[0].reason
 
 
+def test_two_fleets_do_not_work_in_one_folder(models: Path, tmp_path: Path) -> None:
+    with Manifest(tmp_path / "out"):
+        ended = run("fleet", models / "step.pb", "--budget", "60%", "-o", tmp_path / "out")
+    assert_one_line(ended, "another fleet works in it")
+
+
 @pytest.mark.slow
-def test_what_is_verified_is_the_same(
-    report: FleetReport, models: Path, out: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("name", "result", "made"),
+    [("step.pb", "step/60pct.pb", "graph.pb"), ("network", "network/60pct", "")],
+)
+def test_what_is_verified_is_the_same(  # noqa: PLR0913, PLR0917 - fixtures
+    report: FleetReport, models: Path, out: Path, tmp_path: Path, name: str, result: str, made: str
 ) -> None:
     assert report.tasks
-    done = fleet(models, "step.pb network", tmp_path / "verified", verify=True)
-    assert done.all_done
-    assert all(task.is_new for task in done.tasks)
-    assert contents(tmp_path / "verified") == contents(out)
+    options = FleetOptions(verify=True, algorithm=ALGORITHM)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert perform(Order(str(models / name), str(folder), "60%", "", options))["verified"]
+    for path in folder.iterdir():
+        there = out / result if made else out / result / path.name
+        assert path.read_bytes() == there.read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 def test_a_folder_of_something_else_is_left_alone(models: Path, tmp_path: Path) -> None:

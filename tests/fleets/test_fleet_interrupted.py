@@ -17,7 +17,7 @@ from memopt.fleets.process import resident_bytes
 
 pytestmark = pytest.mark.slow
 
-BUDGETS = ",".join(f"{percent}%" for percent in range(61, 101))
+BUDGETS = ",".join(f"{percent}%" for percent in range(81, 101))
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
