@@ -76,6 +76,7 @@ benchmark: $(SETUP)  ## the tables of the README
 	$(BIN)/python benchmarks/truth.py
 	$(BIN)/python benchmarks/xla.py
 	$(BIN)/python benchmarks/saved_models.py
+	$(BIN)/python benchmarks/fleet.py --ray 1 2
 	$(BIN)/python benchmarks/report_page.py
 
 N ?= 1000

@@ -33,6 +33,8 @@ from memopt.result import (
 if TYPE_CHECKING:
     from memopt.fitting.fit import fit
     from memopt.fitting.result import Fit
+    from memopt.fleets.entry import fleet
+    from memopt.fleets.report import FleetReport, FleetTask
     from memopt.kernels.profile import KernelProfile, profile_kernels
     from memopt.planning.cost_graph import CostGraph
     from memopt.planning.plan import Plan
@@ -73,6 +75,8 @@ __all__ = [
     "ExecutionError",
     "FileError",
     "Fit",
+    "FleetReport",
+    "FleetTask",
     "FunctionAnalysis",
     "FunctionReport",
     "GraphRecord",
@@ -113,6 +117,7 @@ __all__ = [
     "enabled",
     "export_training_step",
     "fit",
+    "fleet",
     "last_reports",
     "optimize",
     "optimize_function",
@@ -132,6 +137,8 @@ _IMPORTED_WHEN_USED = {
     "CompiledMemory": "memopt.xla.buffer_assignment",
     "CostGraph": "memopt.planning.cost_graph",
     "Fit": "memopt.fitting.result",
+    "FleetReport": "memopt.fleets.report",
+    "FleetTask": "memopt.fleets.report",
     "FunctionAnalysis": "memopt.saved_model.report",
     "FunctionReport": "memopt.saved_model.report",
     "GraphRecord": "memopt.plugin.records",
@@ -152,6 +159,7 @@ _IMPORTED_WHEN_USED = {
     "enabled": "memopt.plugin.switch",
     "export_training_step": "memopt.saved_model.training",
     "fit": "memopt.fitting.fit",
+    "fleet": "memopt.fleets.entry",
     "last_reports": "memopt.plugin.switch",
     "optimize_function": "memopt.plugin.switch",
     "optimize_saved_model": "memopt.saved_model.entry",

@@ -204,7 +204,7 @@ class VirtualCluster(Displayed):
         # XLA's devices stand for hardware that has a name of its own; Grappler gives them no type.
         real = sorted((device for device in found if device.type), key=lambda device: device.name)
         return cls(
-            replace(device, memory_bytes=_system_memory_bytes()) if device.type == "CPU" else device
+            replace(device, memory_bytes=system_memory_bytes()) if device.type == "CPU" else device
             for device in real
         )
 
@@ -348,7 +348,7 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[str], int | str]]] = {
 """The settings of a device option: which field each sets, and how its value is read."""
 
 
-def _system_memory_bytes() -> int:
+def system_memory_bytes() -> int:
     """The machine's memory, or the limit of this process group where that is less."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for file in _MEMORY_LIMIT_FILES:

@@ -57,7 +57,10 @@ class BudgetError(MemoptError):
         lowest_bytes: The lowest peak that was found, everything included.
         result: The `OptimizationResult` that needs so much, verified like any other; `None` where
             it was not a graph that was rewritten.
+        functions: Of a SavedModel: what came nearest for each function, as `FunctionReport`s.
     """
+
+    functions: tuple[Any, ...] = ()
 
     def __init__(
         self, message: str, budget_bytes: int, lowest_bytes: int, result: Any = None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("optimize", "analyze", "verify", "passes", "plan", "fit", "profile", "profile-kernels"),
-    *("demo", "run", "doctor", "completion"),
+    *("demo", "run", "doctor", "completion", "fleet"),
 )
 EVERYTHING = ("--target-scope", "auto", "--rule", "cost", "--all-ports")
 ESCAPE = "\x1b"

@@ -49,7 +49,7 @@ LAYERS = (
     ("runtime", "report", "kernels", "plugin", "fitting", "xla", "saved_model"),
     ("api",),
     ("models",),
-    ("demo", "doctor"),
+    ("demo", "doctor", "fleets"),
     ("cli",),
     ("__main__", "keras"),
 )

@@ -13,15 +13,16 @@ import pytest
 import memopt
 
 NAMES = (
-    "Budget BudgetError CompiledMemory CostGraph Device ExecutionError FileError Fit "
-    "FunctionAnalysis FunctionReport GraphRecord GraphReport GrapplerItem InvalidGraphError "
-    "KernelProfile Level MemoptError MemoryAnalysis MemoryOptimizer OptimizationReport "
-    "OptimizationResult Options OptionsError OutOfMemoryError PassError PassReport Plan "
-    "PluginError PluginStatus Policy Profile RewriteError RuntimeMemory SavedModelAnalysis "
-    "SavedModelReport SavedModelVerification SignatureVerification VariableSpec Verification "
-    "VirtualCluster analyze analyze_saved_model compiled_memory disable enable enabled "
-    "export_training_step fit last_reports optimize optimize_function optimize_saved_model "
-    "plan plugin_status profile profile_kernels rewrite save sweep verify verify_saved_models"
+    "Budget BudgetError CompiledMemory CostGraph Device ExecutionError FileError Fit FleetReport "
+    "FleetTask FunctionAnalysis FunctionReport GraphRecord GraphReport GrapplerItem "
+    "InvalidGraphError KernelProfile Level MemoptError MemoryAnalysis MemoryOptimizer "
+    "OptimizationReport OptimizationResult Options OptionsError OutOfMemoryError PassError "
+    "PassReport Plan PluginError PluginStatus Policy Profile RewriteError RuntimeMemory "
+    "SavedModelAnalysis SavedModelReport SavedModelVerification SignatureVerification "
+    "VariableSpec Verification VirtualCluster analyze analyze_saved_model compiled_memory "
+    "disable enable enabled export_training_step fit fleet last_reports optimize "
+    "optimize_function optimize_saved_model plan plugin_status profile profile_kernels rewrite "
+    "save sweep verify verify_saved_models"
 ).split()
 
 

@@ -13,7 +13,18 @@ if TYPE_CHECKING:
     from memopt.shapes.tensor_properties import TensorProperties
 
 
-def _usable_cores() -> int:
+INTRA_OP_VARIABLE, INTER_OP_VARIABLE = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
+"""What TensorFlow goes by where a program sets no threads (`process_util.cc`)."""
+
+
+def threads_from(variable: str) -> int:
+    """The threads that an environment variable of TensorFlow's asks for; 0 if it asks for none."""
+    asked = os.environ.get(variable, "").strip()
+    return int(asked) if asked.isdecimal() else 0
+
+
+def usable_cores() -> int:
+    """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -32,7 +43,9 @@ class Runtime:
         measurements: Kernels that were measured, which count before rules; `None` for rules alone.
     """
 
-    intra_op_threads: int = field(default_factory=_usable_cores)
+    intra_op_threads: int = field(
+        default_factory=lambda: threads_from(INTRA_OP_VARIABLE) or usable_cores()
+    )
     inter_op_threads: int = 1
     onednn: bool = False
     folds_constants: bool = True

@@ -9,6 +9,7 @@ import click
 from memopt.cli.analysis import analyze
 from memopt.cli.checkup import completion, doctor
 from memopt.cli.fitting import fit
+from memopt.cli.fleets import fleet
 from memopt.cli.group import Group, with_progress
 from memopt.cli.planning import plan
 from memopt.cli.profiling import profile, profile_kernels
@@ -32,6 +33,6 @@ def main(context: click.Context) -> None:
 
 for _command in (optimize, verify, analyze, demo, plan, fit, profile, profile_kernels, doctor):
     main.add_command(with_progress(_command))
-for _command in (passes, completion, run):
-    # Two are done at once, and of the last everything is the program's.
+for _command in (passes, completion, fleet, run):
+    # Two are done at once, a fleet has lines of its own, and of the last everything is the program's.
     main.add_command(_command)

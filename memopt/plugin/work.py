@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from memopt.buffers.kernel_call import Runtime
+from memopt.buffers.kernel_call import INTER_OP_VARIABLE, Runtime, threads_from, usable_cores
 from memopt.cluster import VirtualCluster
 from memopt.costs.choice import choose_costs
 from memopt.errors import BudgetError, InvalidGraphError, MemoptError
@@ -172,10 +172,11 @@ def runtime_here() -> Runtime:
 
     threads = tf.config.threading
     usual = Runtime()
+    inter_op_threads = threads_from(INTER_OP_VARIABLE) or usable_cores()
     return replace(
         usual,
         intra_op_threads=threads.get_intra_op_parallelism_threads() or usual.intra_op_threads,
-        inter_op_threads=threads.get_inter_op_parallelism_threads() or usual.intra_op_threads,
+        inter_op_threads=threads.get_inter_op_parallelism_threads() or inter_op_threads,
         onednn=runs_onednn(),
     )
 

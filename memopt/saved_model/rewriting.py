@@ -130,12 +130,14 @@ def _check_outcome(reports: Sequence[FunctionReport], notes: Sequence[str], wish
     if not budgeted or any(one.keeps_budget for one in budgeted):
         return
     first = budgeted[0]
-    raise BudgetError(
+    error = BudgetError(
         f"no function keeps the budget; {first.called_as}: the budget of {first.budget_bytes} "
         f"bytes cannot be kept: the lowest peak that was found is {first.peak_after_bytes} bytes",
         first.budget_bytes,
         first.peak_after_bytes,
     )
+    error.functions = tuple(tried)
+    raise error
 
 
 def _rewrite_meta_graph(

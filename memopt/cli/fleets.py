@@ -1,0 +1,128 @@
+"""The command for many models at once: parsing and printing only."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from memopt.cli.options import REPORT, as_bytes, usage
+from memopt.console import start_tensorflow, terminal
+from memopt.rematerialization.algorithms import ALGORITHMS, BEST
+
+_SOME_FAILED = 3
+_INTERRUPTED = 130
+
+
+def _as_shape_sets(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> list[dict[str, tuple[int, ...]]]:
+    from memopt.fleets.tasks import parse_shape_set
+
+    del context, parameter
+    with usage("--shape"):
+        return [parse_shape_set(value) for value in values]
+
+
+@click.command()
+@click.argument("models", nargs=-1, required=True)
+@click.option(
+    "--budget",
+    "budgets",
+    multiple=True,
+    required=True,
+    help='What may be in use at any moment, everything included; several as in "50%,70%,6GiB". '
+    "May be given again.",
+)
+@click.option(
+    "-o", "--output", required=True, help="The folder for results: new, or an earlier fleet's."
+)
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    callback=_as_shape_sets,
+    help='Shapes to go by where they are open, "x=64,16;y=64"; given again, a task for each.',
+)
+@click.option("--verify", is_flag=True, help="Run original and result before writing.")
+@click.option("--algorithm", type=click.Choice([*ALGORITHMS, BEST]), help="How budgets are kept.")
+@click.option("--pass", "pass_options", multiple=True, help="Options of a pass.")
+@click.option("--all", "every", is_flag=True, help="Of SavedModels: also what does not train.")
+@click.option("--fix-shapes", is_flag=True, help="Accept functions that take these shapes alone.")
+@click.option(
+    "--after-grappler/--before-grappler",
+    default=None,
+    help="Rewrite what Grappler makes of a step, as for `memopt optimize`.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Tasks at a time; one for each core, or CPU of the cluster, if not given.",
+)
+@click.option(
+    "--memory-limit",
+    callback=as_bytes,
+    help="Resident memory that a task may take; an equal share of the machine's if not given.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=3600.0,
+    show_default=True,
+    help="Seconds that a task may take.",
+)
+@click.option(
+    "--copy-limit",
+    default="16GiB",
+    show_default=True,
+    callback=as_bytes,
+    help="What may be copied here of a model that lies in another file system.",
+)
+@click.option(
+    "--on", metavar="ADDRESS", help='A Ray cluster, such as "auto" or "HOST:6379", to run tasks on.'
+)
+@click.option("--json", "json_file", metavar="FILE", help="Where what was done goes as JSON.")
+@REPORT
+def fleet(
+    models: tuple[str, ...],
+    *,
+    output: str,
+    json_file: str | None,
+    report: str | None,
+    **options: Any,
+) -> None:
+    """Rewrite MODELS, SavedModels and graph files, each within each budget.
+
+    What was done before in the same folder is not done again. Exit status: 0 if every task has a
+    result, 3 if some failed, 130 if interrupted; what was done is kept.
+    """
+    from memopt.fleets.entry import fleet as run_fleet
+    from memopt.fleets.page import write_fleet_page
+    from memopt.fleets.text import fleet_lines, fleet_table
+    from memopt.io import write_local
+    from memopt.report.page.entry import check_place
+
+    if json_file is not None:
+        check_place(json_file)
+    start_tensorflow()
+    try:
+        done = run_fleet(models, output, progress=_say, **options)
+    except KeyboardInterrupt:
+        click.echo("memopt: interrupted; what was done is kept", err=True)
+        sys.exit(_INTERRUPTED)
+    terminal.print(fleet_table(done))
+    for line in fleet_lines(done):
+        click.echo(line)
+    if json_file is not None:
+        write_local(json_file, f"{json.dumps(done.to_json(), indent=1)}\n".encode())
+    if report is not None:
+        write_fleet_page(report, done)
+    if not done.all_done:
+        sys.exit(_SOME_FAILED)
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)

@@ -1,0 +1,82 @@
+"""Tasks in processes of this machine."""
+
+from __future__ import annotations
+
+import select
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from memopt.fleets.executor import Finished
+from memopt.fleets.process import PERIOD_S, Limits, TaskProcess
+from memopt.fleets.surroundings import versions
+from memopt.fleets.work import Order
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from memopt.fleets.executor import Job
+
+
+class LocalExecutor:
+    """An `Executor` with so many processes, which are used again.
+
+    Args:
+        jobs: How many.
+        variables: Environment variables of the processes on top of this one's.
+        limits: What a task may take.
+    """
+
+    def __init__(self, jobs: int, variables: Mapping[str, str], limits: Limits) -> None:
+        self._folder = TemporaryDirectory(prefix="memopt-fleet-")
+        self._processes = [
+            TaskProcess(Path(self._folder.name, str(number)), variables, limits)
+            for number in range(jobs)
+        ]
+        self._jobs: dict[TaskProcess, tuple[Job, float]] = {}
+
+    @property
+    def width(self) -> int:
+        """How many jobs run at a time."""
+        return len(self._processes)
+
+    @property
+    def running(self) -> int:
+        """How many jobs are not finished."""
+        return len(self._jobs)
+
+    def has_room(self) -> bool:
+        """Whether a process has nothing to do."""
+        return self.running < self.width
+
+    def submit(self, job: Job) -> None:
+        """Let a process begin that has nothing to do."""
+        process = next(one for one in self._processes if one not in self._jobs)
+        self._jobs[process] = (job, time.monotonic())
+        process.begin({"order": order_of(job).to_json(), "versions": dict(versions())})
+
+    def wait(self) -> list[Finished]:
+        """What has finished since, or does within a moment."""
+        select.select(list(self._jobs), [], [], PERIOD_S)
+        finished = []
+        for process, (job, begun_s) in list(self._jobs.items()):
+            answer = process.poll()
+            if answer is not None:
+                del self._jobs[process]
+                finished.append(Finished(job, answer, time.monotonic() - begun_s))
+        return finished
+
+    def close(self) -> None:
+        """End all processes at once."""
+        for process in self._processes:
+            process.close()
+        self._folder.cleanup()
+
+
+def order_of(job: Job) -> Order:
+    """What a process of this machine is to do for a job."""
+    task = job.task
+    return Order(
+        str(job.input.path), str(job.folder), str(task.budget), task.shapes_text, job.options
+    )

@@ -1,0 +1,78 @@
+"""What results depend on beside models and options: the same for all processes of a fleet."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memopt.buffers.kernel_call import (
+    INTER_OP_VARIABLE,
+    INTRA_OP_VARIABLE,
+    threads_from,
+    usable_cores,
+)
+from memopt.errors import OptionsError
+from memopt.flags import VARIABLE, Flags
+from memopt.kernels.choice import RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
+_PACKAGES = ("tensorflow", "numpy", "protobuf", "numba")
+_NOT_OF_FLEETS = ("dump_dot", "dump_memlog", "report_dir")
+
+
+@cache
+def versions() -> Mapping[str, str]:
+    """Of all that decides what comes out: memopt's sources by their digest, and packages."""
+    found = {"memopt": code_digest()}
+    for name in _PACKAGES:
+        found[name] = metadata.version(name)
+    return found
+
+
+@cache
+def code_digest() -> str:
+    """A digest of memopt's sources: another one may plan something else."""
+    root = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def fleet_variables() -> dict[str, str]:
+    """Environment variables that every process of a fleet has, wherever it runs.
+
+    Threads and oneDNN are what TensorFlow has in this process: what is predicted depends on them,
+    and other machines have other numbers of cores.
+
+    Raises:
+        OptionsError: MEMOPT_FLAGS asks for what a fleet cannot do.
+    """
+    from memopt.graph.kernels import runs_onednn
+
+    _check_flags()
+    intra = threads_from(INTRA_OP_VARIABLE) or usable_cores()
+    inter = threads_from(INTER_OP_VARIABLE) or usable_cores()
+    return {
+        INTRA_OP_VARIABLE: str(intra),
+        INTER_OP_VARIABLE: str(inter),
+        _ONEDNN_VARIABLE: os.environ.get(_ONEDNN_VARIABLE) or str(int(runs_onednn())),
+        VARIABLE: os.environ.get(VARIABLE, ""),
+    }
+
+
+def _check_flags() -> None:
+    flags = Flags.from_environment()
+    for name in _NOT_OF_FLEETS:
+        if getattr(flags, name):
+            raise OptionsError(f"{VARIABLE}: --{name} names one place for all tasks of a fleet")
+    if flags.kernels not in (None, RULES):
+        raise OptionsError(f"{VARIABLE}: --kernels is what one machine has: a fleet goes by rules")

@@ -1,0 +1,232 @@
+"""One task done in this process: a model read, rewritten, written into a folder of its own."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memopt.errors import BudgetError, MemoptError, OptionsError
+from memopt.fitting.dimensions import Dimension, with_size
+from memopt.fleets.figures import figures_of, figures_of_function
+from memopt.fleets.tasks import FleetOptions, parse_shape_set
+from memopt.saved_model.files import (
+    FINGERPRINT_FILE,
+    MODEL_FILE,
+    VARIABLES_FOLDER,
+    is_saved_model,
+    read_saved_model,
+    write_message,
+    written_whole,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from memopt.io import GraphFile
+    from memopt.item import GrapplerItem
+    from memopt.saved_model.report import FunctionReport
+
+GRAPH_FILE, TEXT_GRAPH_FILE = "graph.pb", "graph.pbtxt"
+"""What the result of a graph file is called in its folder."""
+INDEX_FILE = f"{VARIABLES_FOLDER}/variables.index"
+
+BUDGET, REFUSED, DIFFERS = "budget", "refused", "differs"
+
+
+class TaskError(MemoptError):
+    """A task that failed, with its kind and what is known of it.
+
+    Attributes:
+        kind: What went wrong.
+        figures: Of functions; empty where nothing was planned.
+    """
+
+    def __init__(self, kind: str, message: str, figures: Sequence[dict[str, Any]] = ()) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.figures = list(figures)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a process is to do.
+
+    Attributes:
+        source: The model: a folder or a file of this machine.
+        folder: An empty folder for what changes: a graph file, or the message of a SavedModel and
+            its fingerprint. Nothing else is written.
+        budget: The budget as text.
+        shapes: Shapes to plan with as text.
+        options: What holds for all tasks.
+    """
+
+    source: str
+    folder: str
+    budget: str
+    shapes: str
+    options: FleetOptions
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return vars(self) | {"options": self.options.to_json()}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Order:
+        """The order that `to_json` described."""
+        return cls(**dict(plain) | {"options": FleetOptions.from_json(plain["options"])})
+
+
+def perform(order: Order) -> dict[str, Any]:
+    """Do a task.
+
+    Returns:
+        Plain data: `functions`, see `figures_of`, and `verified`.
+
+    Raises:
+        TaskError: The budget cannot be kept, or the results differ; with figures.
+        MemoptError: The model or an option is bad.
+    """
+    if is_saved_model(order.source):
+        return _perform_saved_model(order)
+    return _perform_graph(order)
+
+
+def _perform_graph(order: Order) -> dict[str, Any]:
+    from memopt.api import optimize
+    from memopt.io import read_graph, write_graph
+
+    options = order.options
+    file = read_graph(order.source)
+    if order.shapes:
+        item = _with_shapes(file.item(), parse_shape_set(order.shapes))
+        file = file.with_graph(item.graph_def)
+    try:
+        result = optimize(
+            file.message,
+            budget=order.budget,
+            algorithm=options.algorithm,
+            pass_options=options.pass_options,
+            after_grappler=bool(options.after_grappler),
+        )
+    except BudgetError as error:
+        figures = [] if error.result is None else [figures_of(error.result.report)]
+        raise TaskError(BUDGET, str(error), figures) from error
+    result.report.properties.require()
+    figures = [figures_of(result.report)]
+    if options.verify:
+        _verify_graph(file, result.graph_def, figures)
+    name = TEXT_GRAPH_FILE if file.is_text else GRAPH_FILE
+    write_graph(file.with_graph(result.graph_def), str(Path(order.folder, name)))
+    return {"functions": figures, "verified": options.verify}
+
+
+def _with_shapes(item: GrapplerItem, shapes: Mapping[str, tuple[int, ...]]) -> GrapplerItem:
+    """A graph whose Placeholders have these shapes where they are open.
+
+    Raises:
+        OptionsError: There is no such Placeholder, or it has another shape.
+    """
+    shape_of = {
+        node.name: [dimension.size for dimension in node.attr["shape"].shape.dim]
+        for node in item.graph_def.node
+        if node.op == "Placeholder"
+    }
+    dimensions = []
+    for name, sizes in shapes.items():
+        if name not in shape_of:
+            raise OptionsError(
+                f"nothing that is fed is called {name!r}; what is: {', '.join(sorted(shape_of))}"
+            )
+        known = shape_of[name]
+        if len(known) != len(sizes) or any(
+            old not in (-1, new) for old, new in zip(known, sizes, strict=True)
+        ):
+            raise OptionsError(f"{name} has the shape {known}, which {list(sizes)} is not")
+        dimensions += [
+            Dimension(name, axis, new)
+            for axis, (old, new) in enumerate(zip(known, sizes, strict=True))
+            if old < 0
+        ]
+    return with_size(item, dimensions, 0)
+
+
+def _verify_graph(file: GraphFile, graph_def: Any, figures: list[dict[str, Any]]) -> None:
+    from memopt.runtime.entry import verify
+
+    found = verify(file.message, graph_def, timing_rounds=0)
+    if not found.within_tolerance:
+        raise TaskError(DIFFERS, "the rewritten graph computes something else", figures)
+
+
+def _perform_saved_model(order: Order) -> dict[str, Any]:
+    from memopt.saved_model.entry import make_wish
+    from memopt.saved_model.rewriting import rewrite_message
+
+    options = order.options
+    wish = make_wish(
+        budget=order.budget,
+        shapes=parse_shape_set(order.shapes) if order.shapes else None,
+        algorithm=options.algorithm,
+        fix_shapes=options.fix_shapes,
+        every=options.every,
+        after_grappler=options.after_grappler,
+        pass_options=options.pass_options,
+    )
+    source, folder = Path(order.source), Path(order.folder)
+    message = read_saved_model(source)
+    try:
+        reports, _ = rewrite_message(message, wish)
+    except BudgetError as error:
+        raise TaskError(
+            BUDGET, str(error), [figures_of_function(one) for one in error.functions]
+        ) from error
+    _write(message, source, folder)
+    figures = [figures_of_function(one) for one in reports]
+    if options.verify:
+        _verify_saved_model(order, reports, figures)
+    return {"functions": figures, "verified": options.verify}
+
+
+def _write(message: Any, source: Path, folder: Path) -> None:
+    """Write what is new; the fingerprint is of variables as well, by their index."""
+    index = source / INDEX_FILE
+    if index.is_file():
+        (folder / VARIABLES_FOLDER).mkdir()
+        shutil.copyfile(index, folder / INDEX_FILE)
+    write_message(message, source, folder)
+    shutil.rmtree(folder / VARIABLES_FOLDER, ignore_errors=True)
+
+
+def _verify_saved_model(
+    order: Order, reports: Sequence[FunctionReport], figures: list[dict[str, Any]]
+) -> None:
+    from memopt.saved_model.verification import verify_saved_models
+
+    keys = sorted({k for one in reports if one.outcome == "rewritten" for k in one.signatures})
+    if not keys:
+        return
+    source, folder = Path(order.source), Path(order.folder)
+    checked = folder.with_name(f"{folder.name}-checked")
+    try:
+        with written_whole(source, checked) as part:
+            put_message(folder, part)
+        found = verify_saved_models(
+            source,
+            checked,
+            signatures=keys,
+            shapes=parse_shape_set(order.shapes) if order.shapes else None,
+            timing_rounds=0,
+        )
+    finally:
+        shutil.rmtree(checked, ignore_errors=True)
+    if not found.equal:
+        raise TaskError(DIFFERS, "the rewritten SavedModel computes something else", figures)
+
+
+def put_message(folder: Path, target: Path) -> None:
+    """Copy what a task wrote of a SavedModel into a folder that has the rest."""
+    for name in (MODEL_FILE, FINGERPRINT_FILE):
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, target / name)
