@@ -1,0 +1,81 @@
+"""Grows the region around an operation with which splitting it takes off most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memopt.fission.regions import Region, neighbours
+
+if TYPE_CHECKING:
+    from memopt.fission.facts import Facts
+    from memopt.graph.graph import Node
+
+_MOST_NODES = 48
+_TRIED_FULLY = 6
+"""Of the regions with one operation more, so many are simulated: those with the least border."""
+_IN_VAIN = 12
+"""After so many operations that took nothing off, it ends."""
+
+
+def grow(facts: Facts, target: Node, most_parts: int) -> Region | None:
+    """The region around an operation that needs least if it runs in parts.
+
+    One operation after the other is added: each time the one with which least is needed, even if it
+    is more than before, since a chain may only end behind it. The best on the way is taken; of
+    equal ones the smaller one.
+
+    Args:
+        facts: What is known of the graph.
+        target: The operation.
+        most_parts: Into how many parts it may be split.
+
+    Returns:
+        The region; `None` if the operation cannot be split at all.
+    """
+    if not facts.is_split(target):
+        return None
+    started = (
+        Region(facts, frozenset({target}))
+        if facts.can_go(target)
+        else Region(facts, frozenset(), frozenset({target}))
+    )
+    current, best, best_key = started, None, None
+    in_vain = 0
+    for _ in range(_MOST_NODES):
+        key = _key(current, most_parts)
+        if key is not None and (best_key is None or key < best_key):
+            best, best_key, in_vain = current, key, 0
+        else:
+            in_vain += 1
+        following = _best_neighbour(current, most_parts) if in_vain < _IN_VAIN else None
+        if following is None:
+            break
+        current = following
+    return best
+
+
+def _best_neighbour(region: Region, most_parts: int) -> Region | None:
+    found: dict[tuple[frozenset[Node], frozenset[Node]], Region] = {}
+    for each in neighbours(region):
+        found.setdefault((each.moved, each.copied), each)
+    # Through what cannot be written yet lies what can.
+    usable = [each for each in found.values() if each.unit > 1]
+    usable.sort(key=lambda each: (each.boundary_bytes, each.added_work))
+    simulated = usable[:_TRIED_FULLY]
+    return min(
+        simulated,
+        key=lambda each: (each.need_bytes(_parts(each, most_parts)), each.added_work),
+        default=None,
+    )
+
+
+def _key(region: Region, most_parts: int) -> tuple[int, int, int] | None:
+    """What a region is compared by; `None` for one that cannot be written."""
+    parts = _parts(region, most_parts)
+    if region.why_not or not region.can_be_in(parts):
+        return None
+    return (region.need_bytes(parts), region.added_work, len(region.nodes))
+
+
+def _parts(region: Region, most_parts: int) -> int:
+    return max(1, min(most_parts, region.unit))
