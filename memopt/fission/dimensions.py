@@ -297,7 +297,7 @@ _EXACT_ELEMENTWISE = (
     *("Sub", "ZerosLike"),
 )
 _ELEMENTWISE = (
-    *("Ceil", "ClipByValue", "Cos", "Div", "DivNoNan", "Elu", "EluGrad", "Erf", "Erfc", "Exp"),
+    *("Ceil", "Cos", "Div", "DivNoNan", "Elu", "EluGrad", "Erf", "Erfc", "Exp"),
     *("Expm1", "Floor", "Inv", "InvGrad", "LeakyRelu", "LeakyReluGrad", "Log", "Log1p"),
     *("MulNoNan", "Pow", "RealDiv", "Reciprocal", "ReciprocalGrad", "Round", "Rsqrt"),
     *("RsqrtGrad", "Selu", "SeluGrad", "Sigmoid", "SigmoidGrad", "Sin", "Softplus"),

@@ -18,6 +18,8 @@ from memopt.sequencing.frames import find_frames
 from memopt.shapes.constants import constant_numbers
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from memopt.context import Context
     from memopt.fission.dimensions import Roles
     from memopt.graph.graph import Graph, Node, Tensor
@@ -33,12 +35,14 @@ class Facts:
     Args:
         graph: The graph.
         context: What the pass knows.
+        parts: Names of the nodes that are parts already.
     """
 
-    def __init__(self, graph: Graph, context: Context) -> None:
+    def __init__(self, graph: Graph, context: Context, parts: Collection[str] = ()) -> None:
         self.graph = graph
         self.numbering = Numbering.of(graph)
         self._context = context
+        self._parts = parts
         self._roles: dict[Node, Roles | str] = {}
 
     @property
@@ -154,8 +158,11 @@ class Facts:
 
     def _why_not(self, node: Node) -> str:
         """Why a node is not split whatever its shapes are; "" if nothing speaks against it."""
-        if node.op not in SPLITTABLE:
-            return f"nothing is known of the rows of {node.op}"
+        if node.name in self._parts or node.op not in SPLITTABLE:
+            is_part = node.name in self._parts
+            return (
+                "it is a part itself" if is_part else f"of {node.op} no rows are known to be apart"
+            )
         if not _is_on_host(node.device):
             return "that parts have the same bits is known of the host's kernels alone"
         if node.name in self._context.fed or not self._runs[node] or self._frames[node]:
@@ -164,8 +171,11 @@ class Facts:
             return "it may not run more than once"
         if any(before.op in op_types.CONTROL_FLOW for before in node.control_inputs):
             return "it waits for a branch"
-        reads = (self.root(tensor).node.op for tensor in node.inputs)
-        return "what it reads may change meanwhile" if REF_VARIABLES & set(reads) else ""
+        return self._why_not_later(node)
+
+    def _why_not_later(self, node: Node) -> str:
+        reads = {self.root(tensor).node.op for tensor in node.inputs}
+        return "what it reads may change meanwhile" if REF_VARIABLES & reads else ""
 
 
 def _is_on_host(device: str) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.fission.regions import Region, neighbours
+from memopt.fission.regions import Region, extensions
 
 if TYPE_CHECKING:
     from memopt.fission.facts import Facts
+    from memopt.fission.regions import Extension
     from memopt.graph.graph import Node
 
 _MOST_NODES = 48
@@ -20,9 +21,9 @@ _IN_VAIN = 12
 def grow(facts: Facts, target: Node, most_parts: int) -> Region | None:
     """The region around an operation that needs least if it runs in parts.
 
-    One operation after the other is added: each time the one with which least is needed, even if it
-    is more than before, since a chain may only end behind it. The best on the way is taken; of
-    equal ones the smaller one.
+    One operation after the other is added: who makes or reads the largest tensors at the border,
+    and of those the one with which least is needed, even if it is more than before, since a chain
+    may only end behind it. The best on the way is taken; of equal ones the smaller one.
 
     Args:
         facts: What is known of the graph.
@@ -47,23 +48,24 @@ def grow(facts: Facts, target: Node, most_parts: int) -> Region | None:
             best, best_key, in_vain = current, key, 0
         else:
             in_vain += 1
-        following = _best_neighbour(current, most_parts) if in_vain < _IN_VAIN else None
+        following = _best_extension(current, most_parts) if in_vain < _IN_VAIN else None
         if following is None:
             break
         current = following
     return best
 
 
-def _best_neighbour(region: Region, most_parts: int) -> Region | None:
-    found: dict[tuple[frozenset[Node], frozenset[Node]], Region] = {}
-    for each in neighbours(region):
-        found.setdefault((each.moved, each.copied), each)
-    # Through what cannot be written yet lies what can.
-    usable = [each for each in found.values() if each.unit > 1]
+def _best_extension(region: Region, most_parts: int) -> Region | None:
+    """The best region with one operation more, across the largest tensors at the border."""
+    found: dict[tuple[frozenset[Node], frozenset[Node]], Extension] = {}
+    for each in extensions(region):
+        if each.region.unit > 1:
+            found.setdefault((each.region.moved, each.region.copied), each)
+    largest = max((each.crossed_bytes for each in found.values()), default=0)
+    usable = [each.region for each in found.values() if 2 * each.crossed_bytes > largest]
     usable.sort(key=lambda each: (each.boundary_bytes, each.added_work))
-    simulated = usable[:_TRIED_FULLY]
     return min(
-        simulated,
+        usable[:_TRIED_FULLY],
         key=lambda each: (each.need_bytes(_parts(each, most_parts)), each.added_work),
         default=None,
     )

@@ -41,7 +41,7 @@ def find_unequal(region: Region, parts: int, trials: Trials) -> list[Node]:
     groups = list(_groups(region))
     if not groups:
         return []
-    equal = trials.are_equal([_trial(region, group, parts) for group in groups])
+    equal = trials.are_equal([trial_of(region, group, parts) for group in groups])
     return [group[0] for group, is_equal in zip(groups, equal, strict=True) if not is_equal]
 
 
@@ -57,7 +57,8 @@ def _groups(region: Region) -> Iterator[tuple[Node, ...]]:
                 yield (node, reader)
 
 
-def _trial(region: Region, group: Sequence[Node], parts: int) -> Trial:
+def trial_of(region: Region, group: Sequence[Node], parts: int) -> Trial:
+    """Operations of a region, producers first, that run as one kernel, as a trial of its own."""
     shares = tuple(region.shares(parts))
     inside = {tensor for node in group for tensor in node.outputs}
     names = {node: f"op{number}" for number, node in enumerate(group)}

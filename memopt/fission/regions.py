@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import gcd
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.buffers.kernel_call import KernelCall
 from memopt.buffers.kernel_rules import memory_by_rule
@@ -14,7 +14,7 @@ from memopt.shapes.constants import constant_numbers
 from memopt.shapes.tensor_properties import tensor_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from memopt.fission.facts import Facts
     from memopt.graph.graph import Node, Tensor
@@ -271,28 +271,43 @@ def part_numbers(region: Region, node: Node, slot: int, share: int) -> tuple[int
     return scaled(numbers, rows, rows // region.unit * share)
 
 
-def neighbours(region: Region) -> Iterable[Region]:
+class Extension(NamedTuple):
+    """A region with one operation more.
+
+    Attributes:
+        crossed_bytes: The size of the tensor that is inside now, at least in part.
+        region: The larger region.
+    """
+
+    crossed_bytes: int
+    region: Region
+
+
+def extensions(region: Region) -> Iterator[Extension]:
     """The regions that have one operation more: who makes what it reads, who reads what it makes.
 
     Whoever makes what it reads and is read by others too can be part of it in two ways.
     """
     facts = region.facts
     for node in region.nodes:
-        roles = facts.roles(node)
-        for tensor, role in zip(node.inputs, roles, strict=True):
-            source = tensor.node
-            if role is not Role.ROWS or source in region.members or not facts.is_split(source):
-                continue
-            if facts.can_go(source):
-                yield Region(facts, region.moved | {source}, region.copied)
-            if any(reader not in region.members for reader in source.users) or not facts.can_go(
-                source
-            ):
-                yield Region(facts, region.moved, region.copied | {source})
+        for tensor, role in zip(node.inputs, facts.roles(node), strict=True):
+            if role is Role.ROWS and tensor.node not in region.members:
+                yield from _with_maker(region, tensor)
     for tensor in region.outputs:
         for reader, slot in tensor.uses:
             if reader in region.members or not facts.is_split(reader) or not facts.can_go(reader):
                 continue
-            roles = facts.roles(reader)
-            if roles[slot] is Role.ROWS:
-                yield Region(facts, region.moved | {reader}, region.copied)
+            if facts.roles(reader)[slot] is Role.ROWS:
+                larger = Region(facts, region.moved | {reader}, region.copied)
+                yield Extension(facts.known(tensor).least_bytes, larger)
+
+
+def _with_maker(region: Region, tensor: Tensor) -> Iterator[Extension]:
+    facts, maker = region.facts, tensor.node
+    if not facts.is_split(maker) or facts.is_held(tensor):
+        return
+    size_bytes = facts.known(tensor).least_bytes
+    if facts.can_go(maker):
+        yield Extension(size_bytes, Region(facts, region.moved | {maker}, region.copied))
+    if any(reader not in region.members for reader in maker.users) or not facts.can_go(maker):
+        yield Extension(size_bytes, Region(facts, region.moved, region.copied | {maker}))

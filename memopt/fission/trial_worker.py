@@ -8,6 +8,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from memopt.fission.trial_records import Trial, TrialInput
 
 _DRAWS = 2
@@ -29,28 +31,33 @@ def serve(threads: int) -> None:
 
 def is_equal(trial: Trial, threads: int) -> bool:
     """Whether a kernel gives the same bits in parts as at once, for numbers drawn at random."""
-    import numpy as np
     import tensorflow as tf
+
+    try:
+        return all(
+            whole.tobytes() == together.tobytes() for whole, together in results(trial, threads)
+        )
+    except (tf.errors.OpError, ValueError, TypeError, MemoryError):
+        return False
+
+
+def results(trial: Trial, threads: int) -> Iterator[tuple[Any, Any]]:
+    """For each draw and each output what is computed at once, and in parts put together."""
+    import numpy as np
 
     rng = np.random.default_rng(0)
     whole = sum(trial.shares)
-    try:
-        sessions = {units: _session(graph, threads) for units, graph in trial.graphs}
-        for draw in range(_DRAWS):
-            feeds = [_draw(rng, given, draw) for given in trial.inputs]
-            expected = _run(sessions[whole], trial, feeds, 0, whole, whole)
-            found = []
-            start = 0
-            for share in trial.shares:
-                found.append(_run(sessions[share], trial, feeds, start, share, whole))
-                start += share
-            for number, output in enumerate(expected):
-                together = np.concatenate([part[number] for part in found])
-                if together.tobytes() != output.tobytes():
-                    return False
-    except (tf.errors.OpError, ValueError, TypeError, MemoryError):
-        return False
-    return True
+    sessions = {units: _session(graph, threads) for units, graph in trial.graphs}
+    for draw in range(_DRAWS):
+        feeds = [_draw(rng, given, draw) for given in trial.inputs]
+        expected = _run(sessions[whole], trial, feeds, 0, whole, whole)
+        found = []
+        start = 0
+        for share in trial.shares:
+            found.append(_run(sessions[share], trial, feeds, start, share, whole))
+            start += share
+        for number, output in enumerate(expected):
+            yield output, np.concatenate([part[number] for part in found])
 
 
 def _session(serialized: bytes, threads: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memopt.buffers.kernel_call import Runtime
 from memopt.buffers.working_sets import working_sets
@@ -88,8 +88,23 @@ class Fission(Pass):
         with Trials(settings if self.try_kernels else ()) as trials:
             splitting = _Splitting(self, rewriter, context, trials)
             for _ in range(_ROUNDS):
+                # What was left alone can be split once others are.
+                splitting.forget_declined()
                 if not splitting.round():
                     break
+            splitting.report()
+
+
+class _Aim(NamedTuple):
+    """What is to be split, and how far.
+
+    Attributes:
+        large_bytes: What needs more than this is split.
+        enough_bytes: So that it needs no more than this.
+    """
+
+    large_bytes: int
+    enough_bytes: int
 
 
 class _Splitting:
@@ -102,7 +117,8 @@ class _Splitting:
         self._trials = trials
         limit_bytes = options.memory_limit or context.budget_bytes
         self._limit_bytes = 0 if options.lowest else limit_bytes
-        self._declined: set[Node] = set()
+        self._reasons: dict[Node, str] = {}
+        self._parts: set[str] = set()
 
     def round(self) -> bool:
         """Split each operation that needs too much now; whether anything was split."""
@@ -110,58 +126,62 @@ class _Splitting:
         if step.devices is not None:
             return False
         nodes = step.buffer_graph.nodes
-        facts = Facts(self._rewriter.graph, self._context)
+        facts = Facts(self._rewriter.graph, self._context, self._parts)
         fixed_bytes, sets = working_sets(step.buffer_graph, sorted(step.precedence.program))
         needs = {
             nodes[each.node]: each.size_bytes for each in sets if self._is_own(nodes[each.node])
         }
-        aim_bytes = self._aim_bytes(needs, facts, fixed_bytes)
-        if aim_bytes < 0:
+        aim = self._aim(needs, facts, fixed_bytes)
+        if aim is None:
             return False
         done = False
         touched: set[Node] = set()
         for node in sorted(needs, key=lambda each: (-needs[each], each.index)):
-            if needs[node] <= aim_bytes:
+            if needs[node] <= aim.large_bytes:
                 break
-            if node in touched or node in self._declined or node.name not in facts.graph:
+            if node in touched or node.name not in facts.graph:
                 continue
-            region = self._split(node, needs[node], aim_bytes, facts)
+            region = self._split(node, needs[node], aim.enough_bytes, facts)
             if region is None:
-                self._declined.add(node)
                 continue
             done = True
             touched |= region.members
             for each in region.members:
                 touched.update(each.users)
-            facts = Facts(self._rewriter.graph, self._context)
+            facts = Facts(self._rewriter.graph, self._context, self._parts)
         return done
+
+    def forget_declined(self) -> None:
+        """Say nothing of what was left alone so far: it is looked at again."""
+        self._reasons.clear()
+
+    def report(self) -> None:
+        """Say what was left alone in the last round, and why."""
+        for node, reason in self._reasons.items():
+            self._rewriter.decline(node, reason)
 
     def _is_own(self, node: Node) -> bool:
         """Whether a node needs what it needs by itself, and not what it calls."""
         library = self._rewriter.graph.library
         return library is None or not called_functions(node, library)
 
-    def _aim_bytes(self, needs: dict[Node, int], facts: Facts, fixed_bytes: int) -> int:
-        """What an operation may need besides what is held; -1 if splitting is in vain."""
+    def _aim(self, needs: dict[Node, int], facts: Facts, fixed_bytes: int) -> _Aim | None:
+        """What an operation may need besides what is held; `None` if splitting is in vain."""
         fixed = max((need for node, need in needs.items() if not facts.is_split(node)), default=0)
         largest = max(needs.values(), default=0)
         if not self._limit_bytes:
-            return max(fixed, int(_NEAR_THE_FLOOR * largest)) if fixed < largest else -1
+            # What cannot be split is what no part has to be smaller than.
+            return _Aim(max(fixed, int(_NEAR_THE_FLOOR * largest)), fixed)
         room_bytes = self._limit_bytes - fixed_bytes
         if fixed > room_bytes:
             node = max((n for n in needs if not facts.is_split(n)), key=needs.__getitem__)
-            self._decline(
-                node,
+            self._reasons[node] = (
                 f"it needs {needs[node] / _MEBIBYTE:.2f} MiB, more than the budget leaves, and is "
-                f"not split: {facts.roles(node)}",
+                f"not split: {facts.roles(node)}"
             )
-            return -1
-        return int(_ROOM * room_bytes)
-
-    def _decline(self, node: Node, reason: str) -> None:
-        if node not in self._declined:
-            self._declined.add(node)
-            self._rewriter.decline(node, reason)
+            return None
+        aim_bytes = int(_ROOM * room_bytes)
+        return _Aim(aim_bytes, aim_bytes)
 
     def _split(self, node: Node, need_bytes: int, aim_bytes: int, facts: Facts) -> Region | None:
         """Split an operation with the region around it; `None` if it is declined."""
@@ -170,7 +190,9 @@ class _Splitting:
             region = grow(facts, node, self._options.most_parts)
             if region is None:
                 roles = facts.roles(node)
-                why = why or (roles if isinstance(roles, str) else "no region of it can be written")
+                why = why or (
+                    roles if isinstance(roles, str) else "no region around it can be split"
+                )
                 break
             choices = self._choices(region, need_bytes, aim_bytes)
             if not choices:
@@ -186,7 +208,7 @@ class _Splitting:
             for each in unequal:
                 why = f"{each.op} {each.name!r} has other bits in parts"
                 facts.exclude(each, why)
-        self._rewriter.decline(node, why)
+        self._reasons[node] = why
         return None
 
     def _choices(self, region: Region, need_bytes: int, aim_bytes: int) -> list[tuple[int, int]]:
@@ -217,9 +239,10 @@ class _Splitting:
         decisions = [Decision(each.name, _role(region, each)) for each in region.nodes]
         with self._rewriter.edit(reason, decisions=decisions):
             write_parts(self._rewriter, region, parts, self._context)
+        self._parts.update(self._rewriter.edits[-1].added)
 
 
 def _role(region: Region, node: Node) -> str:
     if node in region.copied:
-        return "computed again in each part, for its rows"
+        return "its rows are computed in each part again, as others read all of it"
     return "split into parts"
