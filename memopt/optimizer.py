@@ -208,8 +208,6 @@ class MemoryOptimizer(DisplayedFields):
         if properties is None:
             infer = Properties.as_in_grappler if self.as_grappler else Properties.of
             properties = infer(item)
-        if cluster is not None and pipeline.repeated:
-            properties.require()
         best: OptimizationResult | None = None
         for each in _attempts(pipeline):
             result = self._optimize(each, item, properties, simulators, deadline_s)
@@ -234,6 +232,8 @@ class MemoryOptimizer(DisplayedFields):
         with collector_paused():
             graph = from_graph_def(item.graph_def)
             _verify(graph, item)
+            if simulators.cluster is not None and pipeline.repeated:
+                properties.require()
             nodes_before = len(graph)
             parts = [
                 part._replace(
