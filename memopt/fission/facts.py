@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _HELD = frozenset({"Const", "Placeholder", ARGUMENT, "ReadVariableOp", "VarHandleOp"})
 """What these give is there before the step, and stays."""
+_NUMBERS = frozenset({1, 2, 3, 4, 5, 6, 9, 10, 14, 19})
+"""Types that kernels pad and write in place: floating point, integers and bool."""
 
 
 class Facts:
@@ -141,6 +143,8 @@ class Facts:
             each is not None and each.is_known for each in (*inputs, *outputs)
         ):
             return "the shape of what it reads or makes is not known"
+        if any(each.dtype not in _NUMBERS for each in (*inputs, *outputs) if each is not None):
+            return "it works on something else than numbers"
         shapes = Shapes(
             [(each.shape or ()) for each in inputs if each is not None],
             [each.shape or () for each in outputs],
