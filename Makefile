@@ -65,6 +65,7 @@ benchmark: $(SETUP)  ## the tables of the README
 	$(BIN)/python benchmarks/measured_peaks.py
 	$(BIN)/python benchmarks/buffer_peaks.py
 	$(BIN)/python benchmarks/budget_peaks.py
+	$(BIN)/python benchmarks/fission.py
 	$(BIN)/python benchmarks/recompute_grad_peaks.py
 	$(BIN)/python benchmarks/largest_batch.py
 	$(BIN)/python benchmarks/fitting.py --unchanged

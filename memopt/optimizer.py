@@ -23,6 +23,7 @@ from memopt.passes import (
     AddnScheduling,
     BypassBarriers,
     Context,
+    Fission,
     FoldShapes,
     Ordering,
     Pass,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from memopt.buffers.kernel_call import Runtime
     from memopt.cluster import VirtualCluster
     from memopt.costs.cost_model import CostModel
-    from memopt.graph.graph import FunctionLibrary, Graph, Node
+    from memopt.graph.graph import Graph, Node
     from memopt.item import GrapplerItem
     from memopt.options import Options
 
@@ -143,7 +144,10 @@ class MemoryOptimizer(DisplayedFields):
             if self.budget is not None:
                 once.append(RunningSums())
             once += [BypassBarriers(), FoldShapes(), SerialLoops()]
-            once.append(Ordering() if self.budget is None else self.rematerialization)
+            if self.budget is None:
+                once.append(Ordering())
+            else:
+                once += [Fission(), self.rematerialization]
         if level.schedules:
             repeated.append(AddnScheduling(running_sums=not self.as_grappler))
         if level.swaps or level.swaps_by_hint:
@@ -204,10 +208,31 @@ class MemoryOptimizer(DisplayedFields):
         if properties is None:
             infer = Properties.as_in_grappler if self.as_grappler else Properties.of
             properties = infer(item)
+        best: OptimizationResult | None = None
+        for each in _attempts(pipeline):
+            result = self._optimize(each, item, properties, simulators, deadline_s)
+            if best is None or _is_better(result, best):
+                best = result
+            if _keeps_budgets(best) or time.monotonic() > deadline_s:
+                break
+        assert best is not None
+        if best.report.runtime is not None:
+            _check_budgets(pipeline, best, best.report.runtime)
+        return best
+
+    def _optimize(
+        self,
+        pipeline: Pipeline,
+        item: GrapplerItem,
+        properties: Properties,
+        simulators: _Simulators,
+        deadline_s: float,
+    ) -> OptimizationResult:
+        """What one pipeline makes of an item's graph, whether it keeps the budget or not."""
         with collector_paused():
             graph = from_graph_def(item.graph_def)
             _verify(graph, item)
-            if cluster is not None and pipeline.repeated:
+            if simulators.cluster is not None and pipeline.repeated:
                 properties.require()
             nodes_before = len(graph)
             parts = [
@@ -233,7 +258,7 @@ class MemoryOptimizer(DisplayedFields):
                     device_memory(before, after, limits.devices_bytes),
                 )
             graph_def = to_graph_def(graph)
-        result = OptimizationResult(
+        return OptimizationResult(
             graph_def=graph_def,
             report=OptimizationReport(
                 level=Level.parse(self.level),
@@ -244,9 +269,6 @@ class MemoryOptimizer(DisplayedFields):
                 runtime=runtime,
             ),
         )
-        if runtime is not None:
-            _check_budgets(pipeline, result, runtime, graph.library)
-        return result
 
     def _runtime_memory(self, main: _Part) -> MemoryTimeline | None:
         """The step's memory as TensorFlow's allocator has it, at a level that looks at it."""
@@ -280,6 +302,43 @@ class MemoryOptimizer(DisplayedFields):
         if self.budget is None or before is None:
             return MemoryLimits()
         return find_limits(Budget.parse(self.budget), before)
+
+
+def _attempts(pipeline: Pipeline) -> Iterator[Pipeline]:
+    """The pipelines to try, one after the other, until one keeps the budget.
+
+    First without splitting anything; then with the operations split that need more than the budget
+    leaves; then with those split that keep the lowest peak from being lower.
+    """
+    fissions = [one for one in pipeline.once if isinstance(one, Fission)]
+    yield replace(pipeline, once=tuple(one for one in pipeline.once if one not in fissions))
+    if not fissions or fissions[0].most_parts == 1:
+        return
+    split = replace(pipeline, decisive=Fission.name)
+    yield split
+    planners = (one for one in pipeline.once if isinstance(one, Rematerialization))
+    # Where time is short there is none for the lowest peak.
+    if all(one.find_lowest and not one.planning_seconds for one in planners):
+        yield replace(
+            split,
+            once=tuple(
+                replace(one, lowest=True) if isinstance(one, Fission) else one
+                for one in pipeline.once
+            ),
+        )
+
+
+def _keeps_budgets(result: OptimizationResult) -> bool:
+    runtime = result.report.runtime
+    return runtime is None or runtime.keeps_budget
+
+
+def _is_better(result: OptimizationResult, other: OptimizationResult) -> bool:
+    """Whether a result keeps the budget, or needs less where neither does."""
+    one, two = result.report.runtime, other.report.runtime
+    assert one is not None
+    assert two is not None
+    return one.keeps_budget or one.after.peak_bytes < two.after.peak_bytes
 
 
 class _Simulators(NamedTuple):
@@ -364,7 +423,6 @@ def _check_budgets(
     pipeline: Pipeline,
     result: OptimizationResult,
     runtime: RuntimeMemory,
-    library: FunctionLibrary | None,
 ) -> None:
     """Check the budget of the step as it is going to run, and those of scopes.
 
@@ -372,7 +430,7 @@ def _check_budgets(
         BudgetError: One is not kept; it has the result.
     """
     if not runtime.keeps_budget:
-        raise refusal(result, library)
+        raise refusal(result, from_graph_def(result.graph_def).library)
     after = runtime.after
     planners = (one for one in pipeline.once if isinstance(one, Rematerialization))
     for scope in (scope for one in planners for scope in parse_scopes(one.scopes)):

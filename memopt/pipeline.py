@@ -30,10 +30,13 @@ class Pipeline:
         once: Passes that run once, first.
         repeated: Passes that look at a simulation. They run in turns, at most `MAX_ITERATIONS`
             times, for as long as one of them wants to go on (`Pass.wants_more`).
+        decisive: The name of one that has to change something for those behind it to run; "" if
+            there is none.
     """
 
     once: tuple[Pass, ...]
     repeated: tuple[Pass, ...]
+    decisive: str = ""
 
     def run(self, function: str, graph: Graph, context: Context, deadline_s: float) -> GraphReport:
         """Run the passes over a graph, in place.
@@ -89,8 +92,10 @@ class _Run:
             if time.monotonic() > self._deadline_s:
                 return f"the deadline passed before {pass_}"
             self._task.say(pass_.name)
-            self._run(pass_)
+            report = self._run(pass_)
             self._task.advance()
+            if pass_.name == self._pipeline.decisive and not report.edits:
+                return f"{pass_} changed nothing"
         if not self._pipeline.repeated:
             return ""
         if self._context.simulated is None:

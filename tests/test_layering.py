@@ -41,6 +41,7 @@ LAYERS = (
     ("accumulation",),
     ("swapping", "control_dependencies"),
     ("rematerialization",),
+    ("fission",),
     ("passes",),
     ("result", "analysis"),
     ("infeasible_budget", "device_limits"),

@@ -53,7 +53,7 @@ def find_shared_inputs(nodes: Iterable[Node], properties: Properties) -> list[Sh
             continue
         for tensor in node.inputs:
             root = tensor
-            while (source := _handed_on(root, properties)) is not None:
+            while (source := handed_on(root, properties)) is not None:
                 root = source
             if root not in found:
                 found[root] = _shared(root, properties)
@@ -82,6 +82,23 @@ def find_open_readers(orders: AdditionOrders, node: Node, properties: Properties
     ]
 
 
+def find_added(nodes: Iterable[Node], properties: Properties) -> set[Tensor]:
+    """The tensors whose buffers are read by sums whose order of addition counts.
+
+    Args:
+        nodes: Of a graph.
+        properties: Sizes of their tensors.
+    """
+    found: set[Tensor] = set()
+    for node in nodes:
+        for tensor in node.inputs if has_order(node) else ():
+            root = tensor
+            while (source := handed_on(root, properties)) is not None:
+                root = source
+            found.add(root)
+    return found
+
+
 def _shared(root: Tensor, properties: Properties) -> SharedInput | None:
     tensors = {root: None}
     readers: dict[Node, None] = {}
@@ -100,7 +117,7 @@ def _shared(root: Tensor, properties: Properties) -> SharedInput | None:
     return SharedInput(tuple(sums), tuple(makers), tuple(readers))
 
 
-def _handed_on(tensor: Tensor, properties: Properties) -> Tensor | None:
+def handed_on(tensor: Tensor, properties: Properties) -> Tensor | None:
     """The input whose buffer a tensor may be."""
     inputs = tensor.node.inputs
     slot = _source_slot(tensor.node, tensor.port)

@@ -43,6 +43,8 @@ _REUSES: Mapping[str, Mapping[int, tuple[int, ...]]] = {
     **REUSES,
     "_UnaryOpsComposition": {0: (0,)},
     "Cholesky": {0: (0,)},
+    # It writes into whatever it is given; a copy of it writes the same there.
+    "InplaceUpdate": {0: (0,)},
 }
 """With ops that nobody can call alone, or not with any values."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from memopt.buffers.buffer_graph import BufferGraph
 
@@ -32,23 +32,40 @@ def largest_working_set(buffer_graph: BufferGraph, nodes: Iterable[int]) -> Work
         buffer_graph: The step as the allocator sees it.
         nodes: Those that run.
     """
+    chosen = list(nodes)
+    fixed_bytes, sets = working_sets(buffer_graph, chosen)
+    largest = WorkingSet(-1, buffer_graph.held_bytes if not chosen else 0)
+    for each in sets:
+        if fixed_bytes + each.size_bytes > largest.size_bytes:
+            largest = WorkingSet(each.node, fixed_bytes + each.size_bytes)
+    return largest
+
+
+def working_sets(
+    buffer_graph: BufferGraph, nodes: Iterable[int]
+) -> tuple[int, Iterator[WorkingSet]]:
+    """What is there throughout a step, and what each of its nodes has besides while it runs.
+
+    Args:
+        buffer_graph: The step as the allocator sees it.
+        nodes: Those that run.
+    """
     graph, chosen = buffer_graph, list(nodes)
     throughout = _held_throughout(graph)
     values = _values_of_variables(graph, chosen)
     fixed_bytes = sum(graph.size_bytes[buffer] for buffer in throughout)
     fixed_bytes += sum(graph.size_bytes[old] for old in values)
     counted = {*throughout, *values, *values.values()}
-    largest = WorkingSet(-1, graph.held_bytes if not chosen else 0)
-    for node in chosen:
-        own = [b for b in (*graph.read[node], *graph.made[node]) if b not in counted]
-        own_bytes = sum(graph.size_bytes[buffer] for buffer in own)
-        # What takes over memory that is read takes none of its own.
-        taken = (b for b in graph.made[node] if graph.reusable[b] and b not in counted)
-        own_bytes -= sum(graph.size_bytes[buffer] for buffer in taken)
-        size_bytes = fixed_bytes + own_bytes + graph.scratch_bytes[node]
-        if size_bytes > largest.size_bytes:
-            largest = WorkingSet(node, size_bytes)
-    return largest
+    return fixed_bytes, (_working_set(graph, node, counted) for node in chosen)
+
+
+def _working_set(graph: BufferGraph, node: int, counted: Collection[int]) -> WorkingSet:
+    own = [b for b in (*graph.read[node], *graph.made[node]) if b not in counted]
+    own_bytes = sum(graph.size_bytes[buffer] for buffer in own)
+    # What takes over memory that is read takes none of its own.
+    taken = (b for b in graph.made[node] if graph.reusable[b] and b not in counted)
+    own_bytes -= sum(graph.size_bytes[buffer] for buffer in taken)
+    return WorkingSet(node, own_bytes + graph.scratch_bytes[node])
 
 
 def _held_throughout(graph: BufferGraph) -> list[int]:

@@ -34,5 +34,5 @@ def main(context: click.Context) -> None:
 for _command in (optimize, verify, analyze, demo, plan, fit, profile, profile_kernels, doctor):
     main.add_command(with_progress(_command))
 for _command in (passes, completion, fleet, run):
-    # Two are done at once, a fleet has lines of its own, and of the last everything is the program's.
+    # Two are done at once, one has lines of its own, and of the last everything is the program's.
     main.add_command(_command)

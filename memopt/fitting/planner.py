@@ -205,7 +205,12 @@ class SizePlanner:
             enough_overhead=self.max_overhead,
         )
         optimizer = MemoryOptimizer(
-            Level.ORDERED, budget=self.limit_bytes, costs=self._model, rematerialization=within
+            Level.ORDERED,
+            budget=self.limit_bytes,
+            costs=self._model,
+            rematerialization=within,
+            # What parts cost in time is not estimated, and the search goes by that.
+            pass_options=("fission{most_parts=1}",),
         )
         try:
             return optimizer.optimize(None, item)

@@ -28,14 +28,16 @@ class Removal:
         self._library = graph.library
         self._named = frozenset(named)
         self._is_complete = bool(fetched)
-        self._companions: set[str] = set()
+        companions: set[str] = set()
         for node in graph:
             groups = node.attributes.get(_COLOCATION)
             if groups is not None:
-                self._companions.update(
+                companions.update(
                     group.removeprefix(_COLOCATED_WITH).decode(errors="replace")
                     for group in groups.list.s
                 )
+        self.companions = frozenset(companions)
+        """Names of the nodes with which others are placed."""
 
     def can_remove(self, node: Node) -> bool:
         """Whether the node can be taken out as the graph is now.
@@ -44,4 +46,4 @@ class Removal:
         """
         if not self._is_complete or node.users or node.name in self._named:
             return False
-        return node.name not in self._companions and not op_types.is_stateful(node, self._library)
+        return node.name not in self.companions and not op_types.is_stateful(node, self._library)

@@ -5,6 +5,7 @@ from memopt.passes.addn_scheduling import AddnScheduling
 from memopt.passes.base import Pass
 from memopt.passes.bypass_barriers import BypassBarriers
 from memopt.passes.compiled_rematerialization import CompiledRematerialization
+from memopt.passes.fission import Fission
 from memopt.passes.fold_shapes import FoldShapes
 from memopt.passes.inline_calls import InlineCalls
 from memopt.passes.ordering import Ordering
@@ -33,6 +34,8 @@ PASSES: tuple[type[Pass], ...] = (
     # Sums before copies: what need not be kept need not be swapped.
     AddnScheduling,
     Swapping,
+    # Before there is an order: what is in it is other operations then.
+    Fission,
     # Last: an order of all operations that there will be, and what is recomputed in it.
     Ordering,
     Rematerialization,
@@ -48,6 +51,7 @@ __all__ = [
     "BypassBarriers",
     "CompiledRematerialization",
     "Context",
+    "Fission",
     "FoldShapes",
     "InlineCalls",
     "Ordering",

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from support.attention import attention_step
 from support.nested import nested_step
 from support.random_graphs import random_training_graph
 from support.random_sums import addn_stages, random_sums_graph
@@ -44,6 +45,7 @@ OPTIONS = {
     "bypass-barriers": ("bypass-barriers", "bypass-barriers{groups=true}"),
     "fold-shapes": ("fold-shapes", "fold-shapes{values=false}"),
     "serial-loops": ("serial-loops",),
+    "fission": ("fission{try_kernels=false}", "fission{most_parts=3,try_kernels=false}"),
     "ordering": ("ordering", "ordering{sequencer=list,smallest_bytes=1024}"),
     "rematerialization": ("rematerialization{algorithm=sqrt}",),
     "inline-calls": ("inline-calls",),
@@ -225,6 +227,8 @@ def test_work_is_found_in_a_model(spec: str, tiny_item: Callable[[str], Grappler
         item = tiny_item("unet")
     if spec == "inline-calls":
         item = GrapplerItem.from_concrete_function(nested_step())
+    if spec.startswith("fission"):
+        item = GrapplerItem.from_concrete_function(attention_step().function)
     if spec.startswith("addn-scheduling"):
         item = GrapplerItem(addn_stages(3, device=GPU.name), fetch=("train",))
     assert run(spec, item).rewriter.modified

@@ -1,0 +1,1 @@
+"""Operations split along their first dimension: what can be, where it pays, how it is written."""

@@ -1,0 +1,128 @@
+"""Which kernels of a region have to be tried, and the trials of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memopt.fission.dimensions import Role, is_exact
+from memopt.fission.regions import part_numbers
+from memopt.fission.trial_records import Setting, Trial, TrialInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from memopt.buffers.kernel_call import Runtime
+    from memopt.fission.regions import Region
+    from memopt.fission.trials import Trials
+    from memopt.graph.graph import Node, Tensor
+
+_FUSED = {"Conv2D": "BiasAdd"}
+"""What oneDNN may make one operation of with what reads it."""
+
+
+def settings_of(runtime: Runtime | None, threads: int) -> tuple[Setting, ...]:
+    """Under what a step may run: where nobody says, with oneDNN's kernels and without.
+
+    Args:
+        runtime: What it runs on, if that is known.
+        threads: How many share the work of a kernel if it is not.
+    """
+    if runtime is None:
+        return (Setting(onednn=False, threads=threads), Setting(onednn=True, threads=threads))
+    return (Setting(onednn=runtime.onednn, threads=runtime.intra_op_threads),)
+
+
+def find_unequal(region: Region, parts: int, trials: Trials) -> list[Node]:
+    """The operations of a region that give other bits in so many parts.
+
+    Raises:
+        MemoptError: They could not be tried.
+    """
+    groups = list(_groups(region))
+    if not groups:
+        return []
+    equal = trials.are_equal([trial_of(region, group, parts) for group in groups])
+    return [group[0] for group, is_equal in zip(groups, equal, strict=True) if not is_equal]
+
+
+def _groups(region: Region) -> Iterator[tuple[Node, ...]]:
+    """What runs as one kernel: an operation alone, and with what may be fused into it."""
+    for node in region.nodes:
+        if is_exact(node.op):
+            continue
+        yield (node,)
+        fused = _FUSED.get(node.op)
+        for reader, slot in node.output().uses if fused else ():
+            if reader.op == fused and slot == 0 and reader in region.members:
+                yield (node, reader)
+
+
+def trial_of(region: Region, group: Sequence[Node], parts: int) -> Trial:
+    """Operations of a region, producers first, that run as one kernel, as a trial of its own."""
+    shares = tuple(region.shares(parts))
+    inside = {tensor for node in group for tensor in node.outputs}
+    names = {node: f"op{number}" for number, node in enumerate(group)}
+    inputs: dict[Tensor, TrialInput] = {}
+    for node in group:
+        roles = region.facts.roles(node)
+        for tensor, role in zip(node.inputs, roles, strict=True):
+            if tensor in inside or (tensor.node.op == "Const" and role is not Role.ROWS):
+                continue
+            known = region.facts.known(tensor)
+            inputs.setdefault(
+                tensor,
+                TrialInput(f"in{len(inputs)}", known.dtype, known.shape or (), role is Role.ROWS),
+            )
+    sizes = dict.fromkeys((region.unit, *shares))
+    graphs = tuple((units, _graph(region, group, names, inputs, units)) for units in sizes)
+    last = group[-1]
+    outputs = tuple(f"{names[last]}:{port}" for port in range(len(region.facts.outputs(last))))
+    return Trial(graphs, tuple(inputs.values()), outputs, shares)
+
+
+def _graph(
+    region: Region,
+    group: Sequence[Node],
+    names: dict[Node, str],
+    inputs: dict[Tensor, TrialInput],
+    units: int,
+) -> bytes:
+    """The operations for so many units, as a serialized GraphDef."""
+    from tensorflow.core.framework import graph_pb2
+
+    graph_def = graph_pb2.GraphDef()
+    for given in inputs.values():
+        placeholder = graph_def.node.add(name=given.name, op="Placeholder")
+        placeholder.attr["dtype"].type = given.dtype
+    for node in group:
+        added = graph_def.node.add(name=names[node], op=node.op)
+        for key in sorted(node.attributes):
+            if not key.startswith("_"):
+                added.attr[key].CopyFrom(node.attributes[key])
+        for slot, tensor in enumerate(node.inputs):
+            if tensor in inputs:
+                added.input.append(inputs[tensor].name)
+            elif tensor.node in names:
+                added.input.append(f"{names[tensor.node]}:{tensor.port}")
+            else:
+                constant = graph_def.node.add(name=f"{names[node]}/{slot}", op="Const")
+                _fill(constant, region, node, slot, units)
+                added.input.append(constant.name)
+    serialized: bytes = graph_def.SerializeToString(deterministic=True)
+    return serialized
+
+
+def _fill(constant: object, region: Region, node: Node, slot: int, units: int) -> None:
+    """Give a Const the numbers that an operation for so many units gets."""
+    from memopt.shapes.integer_evaluation import as_array, constant_attributes
+
+    source = node.inputs[slot].node
+    attributes = source.attributes
+    roles = region.facts.roles(node)
+    if roles[slot] is Role.SHAPE:
+        numbers = part_numbers(region, node, slot, units)
+        known = region.facts.known(node.inputs[slot])
+        value = as_array(list(numbers or ())).reshape(known.shape or ())
+        attributes = constant_attributes(value, known.dtype)
+    for key in ("dtype", "value"):
+        constant.attr[key].CopyFrom(attributes[key])  # type: ignore[attr-defined]

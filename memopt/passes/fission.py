@@ -1,0 +1,248 @@
+"""Fission: operations that need more than a budget, split into parts of their rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from memopt.buffers.kernel_call import Runtime
+from memopt.buffers.working_sets import working_sets
+from memopt.errors import OptionsError
+from memopt.fission.facts import Facts
+from memopt.fission.growth import grow
+from memopt.fission.kernel_trials import find_unequal, settings_of
+from memopt.fission.parts import write_parts
+from memopt.fission.trials import Trials
+from memopt.graph.op_types import called_functions
+from memopt.graph.rewriter import Decision, Touches
+from memopt.passes.base import Pass
+from memopt.sequencing.step import Step
+
+if TYPE_CHECKING:
+    from memopt.context import Context
+    from memopt.fission.regions import Region
+    from memopt.graph.graph import Node
+    from memopt.graph.rewriter import Rewriter
+
+_MEBIBYTE = 1 << 20
+_ROUNDS = 8
+_REGROWN = 5
+"""How often a region is looked for anew, without what has other bits in parts."""
+_WORTH_IT = 0.9
+"""Of what an operation needs, what it may need at most in parts for it to be split."""
+_ROOM = 0.6
+"""Of a budget, what single operations may need: a plan needs more than the largest of them."""
+_NEAR_THE_FLOOR = 0.7
+"""Of the largest need, what counts as large where no budget says what does."""
+
+
+@dataclass(frozen=True)
+class Fission(Pass):
+    """Run operations part by part along their first dimension, so that they need less at once.
+
+    No order and no recomputation gets below what a single operation reads, makes and needs as
+    scratch memory. An operation whose rows depend on the same rows of its inputs can run for some
+    rows at a time, and a chain of them together, so that what lies within the chain is never there
+    as a whole.
+
+    1. Considered are operations that need more than a part of the budget by themselves; without a
+       budget, those that need nearly as much as the largest that cannot be split, or more.
+    2. Around each a region is grown; see `grow`. What others read as well can be computed in the
+       region again, row by row: so the gradients of attention need no more of the scores than
+       those of one part.
+    3. It is split into the fewest parts with which it needs no more than that; see `write_parts`.
+    4. Kernels whose last bits could depend on how many rows they get are run first, in a process
+       of their own, as a whole and in parts; where a bit differs, they stay whole.
+
+    Refused, with a reason in the report: what sums over its rows, is random, has a state, stands in
+    v1 control flow, is fed, fetched or kept; what has other bits in parts; what is read by a sum
+    whose order of addition could change; and what would need hardly less.
+    """
+
+    name: ClassVar[str] = "fission"
+    touches: ClassVar[frozenset[Touches]] = frozenset(
+        {Touches.NODES, Touches.DATA_EDGES, Touches.CONTROL_EDGES}
+    )
+
+    most_parts: int = 8
+    """Into how many parts an operation is split at most; 1 splits none."""
+    memory_limit: int = 0
+    """Bytes that may be in use at any moment, everything included; 0: what the optimizer's budget
+    leaves, and as few as can be without one."""
+    lowest: bool = False
+    """Whether all is split that keeps the step from needing less, whatever the limit."""
+    try_kernels: bool = True
+    """Whether kernels are run in parts before they are split. Without, last bits can CHANGE."""
+
+    def __post_init__(self) -> None:
+        if self.most_parts < 1:
+            raise OptionsError(f"{self.name}: most_parts is {self.most_parts}, less than 1")
+        if self.memory_limit < 0:
+            raise OptionsError(f"{self.name}: memory_limit is {self.memory_limit}, less than 0")
+
+    def run(self, rewriter: Rewriter, context: Context) -> None:
+        """Split what needs most, round after round, until nothing is left that is worth it."""
+        if self.most_parts == 1 or not len(rewriter.graph):
+            return
+        settings = settings_of(context.runtime, Runtime().intra_op_threads)
+        with Trials(settings if self.try_kernels else ()) as trials:
+            splitting = _Splitting(self, rewriter, context, trials)
+            for _ in range(_ROUNDS):
+                # What was left alone can be split once others are.
+                splitting.forget_declined()
+                if not splitting.round():
+                    break
+            splitting.report()
+
+
+class _Aim(NamedTuple):
+    """What is to be split, and how far.
+
+    Attributes:
+        large_bytes: What needs more than this is split.
+        enough_bytes: So that it needs no more than this.
+    """
+
+    large_bytes: int
+    enough_bytes: int
+
+
+class _Splitting:
+    def __init__(
+        self, options: Fission, rewriter: Rewriter, context: Context, trials: Trials
+    ) -> None:
+        self._options = options
+        self._rewriter = rewriter
+        self._context = context
+        self._trials = trials
+        limit_bytes = options.memory_limit or context.budget_bytes
+        self._limit_bytes = 0 if options.lowest else limit_bytes
+        self._reasons: dict[Node, str] = {}
+        self._parts: set[str] = set()
+
+    def round(self) -> bool:
+        """Split each operation that needs too much now; whether anything was split."""
+        step = Step.in_context(self._rewriter.graph, self._context)
+        if step.devices is not None:
+            return False
+        nodes = step.buffer_graph.nodes
+        facts = Facts(self._rewriter.graph, self._context, self._parts)
+        fixed_bytes, sets = working_sets(step.buffer_graph, sorted(step.precedence.program))
+        needs = {
+            nodes[each.node]: each.size_bytes for each in sets if self._is_own(nodes[each.node])
+        }
+        aim = self._aim(needs, facts, fixed_bytes)
+        if aim is None:
+            return False
+        done = False
+        touched: set[Node] = set()
+        for node in sorted(needs, key=lambda each: (-needs[each], each.index)):
+            if needs[node] <= aim.large_bytes:
+                break
+            if node in touched or node.name not in facts.graph:
+                continue
+            region = self._split(node, needs[node], aim.enough_bytes, facts)
+            if region is None:
+                continue
+            done = True
+            touched |= region.members
+            for each in region.members:
+                touched.update(each.users)
+            facts = Facts(self._rewriter.graph, self._context, self._parts)
+        return done
+
+    def forget_declined(self) -> None:
+        """Say nothing of what was left alone so far: it is looked at again."""
+        self._reasons.clear()
+
+    def report(self) -> None:
+        """Say what was left alone in the last round, and why."""
+        for node, reason in self._reasons.items():
+            self._rewriter.decline(node, reason)
+
+    def _is_own(self, node: Node) -> bool:
+        """Whether a node needs what it needs by itself, and not what it calls."""
+        library = self._rewriter.graph.library
+        return library is None or not called_functions(node, library)
+
+    def _aim(self, needs: dict[Node, int], facts: Facts, fixed_bytes: int) -> _Aim | None:
+        """What an operation may need besides what is held; `None` if splitting is in vain."""
+        fixed = max((need for node, need in needs.items() if not facts.is_split(node)), default=0)
+        largest = max(needs.values(), default=0)
+        if not self._limit_bytes:
+            # What cannot be split is what no part has to be smaller than.
+            return _Aim(max(fixed, int(_NEAR_THE_FLOOR * largest)), fixed)
+        room_bytes = self._limit_bytes - fixed_bytes
+        if fixed > room_bytes:
+            node = max((n for n in needs if not facts.is_split(n)), key=needs.__getitem__)
+            self._reasons[node] = (
+                f"it needs {needs[node] / _MEBIBYTE:.2f} MiB, more than the budget leaves, and is "
+                f"not split: {facts.roles(node)}"
+            )
+            return None
+        aim_bytes = int(_ROOM * room_bytes)
+        return _Aim(aim_bytes, aim_bytes)
+
+    def _split(self, node: Node, need_bytes: int, aim_bytes: int, facts: Facts) -> Region | None:
+        """Split an operation with the region around it; `None` if it is declined."""
+        why = ""
+        for _ in range(_REGROWN):
+            region = grow(facts, node, self._options.most_parts)
+            if region is None:
+                roles = facts.roles(node)
+                why = why or (
+                    roles if isinstance(roles, str) else "no region around it can be split"
+                )
+                break
+            choices = self._choices(region, need_bytes, aim_bytes)
+            if not choices:
+                why = why or "in parts it needs hardly less"
+                break
+            unequal: dict[Node, None] = {}
+            for parts, needed_bytes in choices:
+                found = self._find_unequal(region, parts)
+                if not found:
+                    self._write(region, parts, node, need_bytes, needed_bytes)
+                    return region
+                unequal.update(dict.fromkeys(found))
+            for each in unequal:
+                why = f"{each.op} {each.name!r} has other bits in parts"
+                facts.exclude(each, why)
+        self._reasons[node] = why
+        return None
+
+    def _choices(self, region: Region, need_bytes: int, aim_bytes: int) -> list[tuple[int, int]]:
+        """Numbers of parts and what is needed with them, the best first.
+
+        That is the fewest parts with which little enough is needed, or else those that need least.
+        """
+        found = [(parts, region.need_bytes(parts)) for parts in self._part_numbers(region)]
+        worth_it = [each for each in found if each[1] <= _WORTH_IT * need_bytes]
+        return sorted(worth_it, key=lambda each: (max(each[1], aim_bytes), each[0]))
+
+    def _find_unequal(self, region: Region, parts: int) -> list[Node]:
+        return find_unequal(region, parts, self._trials) if self._options.try_kernels else []
+
+    def _part_numbers(self, region: Region) -> list[int]:
+        most = min(self._options.most_parts, region.unit)
+        numbers = [parts for parts in range(2, most + 1) if region.unit % parts == 0]
+        return [parts for parts in (numbers or [most]) if region.can_be_in(parts)]
+
+    def _write(
+        self, region: Region, parts: int, node: Node, need_bytes: int, needed_bytes: int
+    ) -> None:
+        reason = (
+            f"{len(region.nodes)} operations run in {parts} parts of their rows, one after the "
+            f"other: {node.name!r} needs {need_bytes / _MEBIBYTE:.2f} MiB by itself, and they need "
+            f"{needed_bytes / _MEBIBYTE:.2f} MiB in parts"
+        )
+        decisions = [Decision(each.name, _role(region, each)) for each in region.nodes]
+        with self._rewriter.edit(reason, decisions=decisions):
+            write_parts(self._rewriter, region, parts, self._context)
+        self._parts.update(self._rewriter.edits[-1].added)
+
+
+def _role(region: Region, node: Node) -> str:
+    if node in region.copied:
+        return "its rows are computed in each part again, as others read all of it"
+    return "split into parts"
