@@ -16,7 +16,7 @@ VERSION_TESTS := $(wildcard tests/plugin) tests/runtime tests/models tests/test_
 	tests/passes/test_recomputation_meaning.py tests/passes/test_rematerialization_meaning.py
 LARGE_MODELS := resnet50 or mobilenetv2 or densenet121 or vgg16
 
-.PHONY: help setup lint types test test-slow test-versions demo benchmark fuzz mutations docs clean \
+.PHONY: help setup lint types test test-slow test-cluster test-versions demo benchmark fuzz mutations docs clean \
 	$(VERSIONS:%=test-tensorflow-%)
 
 help:  ## show this list
@@ -41,7 +41,10 @@ test: lint types  ## lint, types and the test suite
 	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist worksteal
 
 test-slow: $(SETUP)  ## the tests that take minutes
-	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m 'slow and not cluster' -n 2 --dist worksteal
+
+test-cluster: $(SETUP)  ## fleets on a cluster of three nodes, which wants the machine for itself
+	$(BIN)/python -m pytest -m cluster
 
 test-versions: $(VERSIONS:%=test-tensorflow-%)  ## part of the tests on older releases of TensorFlow
 

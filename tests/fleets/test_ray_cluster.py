@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytest.importorskip("ray", reason="needs Ray: pip install memopt[fleet]")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 BUDGETS = ",".join(f"{percent}%" for percent in range(61, 101))
 WIDTHS = (16, 20, 24, 28, 32)
