@@ -29,7 +29,8 @@ COST_GRAPH = {
     "edges": [[0, 1]],
     "order": [0, 1],
 }
-WITHOUT = {"run", "completion"}
+# A fleet writes its JSON to a file, whose form is in the documentation of fleets.
+WITHOUT = {"run", "completion", "fleet"}
 """What one prints is a program's, and what the other prints is a shell's."""
 
 

@@ -201,7 +201,7 @@ def large(tmp_path: Path) -> Path:
 
 
 def _wait_for(found: Callable[[], bool]) -> None:
-    for _ in range(600):
+    for _ in range(2400):
         if found():
             return
         time.sleep(0.05)
