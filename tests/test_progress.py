@@ -196,7 +196,7 @@ def _started(graph: CostGraph, room: int):  # type: ignore[no-untyped-def]  # no
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
     path = tmp_path / "graph.json"
-    path.write_text(json.dumps(chain(800)))
+    path.write_text(json.dumps(chain(3000)))
     return path
 
 
