@@ -111,16 +111,13 @@ def _make_lowest(algorithm: str, network: Network, limits: Limits, nothing: Plan
         return _make_plans(algorithm, network, limits, nothing)
     left_s = limits.time_limit.left_s
     with task("planning", len(_QUICK_STARTS) + 1, left_s, is_even=False) as under_way:
-        plans = _make_starts(_QUICK_STARTS, network, limits, nothing, under_way)
-        starts = [plan.done for plan in plans if plan.done is not None]
-        under_way.update(len(_QUICK_STARTS), PLANNER)
-        return [*plans, limits.measure(plan_from(network, limits, starts))]
+        return _plan_from_starts(_QUICK_STARTS, network, limits, nothing, under_way)
 
 
-def _make_starts(
+def _plan_from_starts(
     names: Sequence[str], network: Network, limits: Limits, nothing: Plan, under_way: Task
 ) -> list[Plan]:
-    """The plans of algorithms that the planner starts from, which have a part of the time."""
+    """The plans of algorithms, which have a part of the time, and last what the planner makes."""
     plans = []
     time_limit = limits.time_limit.share(_SHARE_OF_STARTS)
     for number, name in enumerate(names):
@@ -128,7 +125,9 @@ def _make_starts(
         share = time_limit.share(1 / (len(names) - number))
         by_sum = replace(limits, allocator=None, time_limit=share)
         plans.append(_first_within(ALGORITHMS[name], network, by_sum, nothing))
-    return plans
+    starts = [plan.done for plan in plans if plan.done is not None]
+    under_way.update(len(names), PLANNER)
+    return [*plans, limits.measure(plan_from(network, limits, starts))]
 
 
 def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan) -> list[Plan]:
@@ -139,11 +138,8 @@ def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan)
         return [_with_room(ALGORITHMS[algorithm], network, limits, nothing)]
     left_s = limits.time_limit.left_s
     with task("planning", len(_STARTS) + 2, left_s, is_even=False) as under_way:
-        plans = _make_starts(_STARTS, network, limits, nothing, under_way)
-        starts = [plan.done for plan in plans if plan.done is not None]
-        under_way.update(len(_STARTS), PLANNER)
-        planned = limits.measure(plan_from(network, limits, starts))
-        plans.append(planned)
+        plans = _plan_from_starts(_STARTS, network, limits, nothing, under_way)
+        planned = plans[-1]
         if limits.allocator is None and limits.time_limit.left_s >= _TIME_FOR_TWO_S:
             under_way.update(len(_STARTS) + 1, "planner, from anew")
             # Starts that were worked out to the end can lead it to where nothing cheap is near.

@@ -15,7 +15,7 @@ from memopt.errors import InvalidGraphError
 from memopt.shapes.function_calls import unused_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from tensorflow.core.framework.function_pb2 import FunctionDef
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
@@ -33,7 +33,7 @@ def captured_tensors(meta_graph: MetaGraphDef) -> dict[str, list[CapturedTensor]
 
 
 def keep_captured(
-    function: FunctionDef, captured: Iterable[CapturedTensor], taken: Collection[str]
+    function: FunctionDef, captured: Sequence[CapturedTensor], taken: Collection[str]
 ) -> FunctionDef:
     """Let tensors be captured from a function made for that, instead of one that is replaced.
 
@@ -48,7 +48,6 @@ def keep_captured(
     Raises:
         InvalidGraphError: The function has no such tensor; nothing is changed.
     """
-    captured = list(captured)
     arguments = {argument.name for argument in function.signature.input_arg}
     makers = [one.name.partition(":")[0] for one in captured]
     unknown = sorted(set(makers) - arguments - {node.name for node in function.node_def})

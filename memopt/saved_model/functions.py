@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
+    from tensorflow.core.protobuf.saved_object_graph_pb2 import CapturedTensor
 
 INIT_SIGNATURE = "__saved_model_init_op"
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
@@ -35,7 +36,7 @@ class ModelFunction:
         signatures: Keys of the signatures that run it.
         variables: What is known of variables that are arguments, by name of the argument.
         refusal: Why it cannot be rewritten, whatever it computes; "" if it can.
-        is_captured_from: Whether other functions capture tensors inside of it.
+        captured: The tensors inside of it that other functions capture, in the object graph.
     """
 
     name: str
@@ -43,7 +44,7 @@ class ModelFunction:
     signatures: list[str] = field(default_factory=list)
     variables: dict[str, VariableSpec] = field(default_factory=dict)
     refusal: str = ""
-    is_captured_from: bool = False
+    captured: Sequence[CapturedTensor] = ()
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def find_functions(meta_graph: MetaGraphDef) -> list[ModelFunction]:
         one.signatures = sorted({*one.signatures, *root.signatures})
         if _is_compiled(function):
             one.refusal = "XLA compiles it"
-        one.is_captured_from = root.name in captured
+        one.captured = captured.get(root.name, ())
     return [found[name] for name in sorted(found)]
 
 

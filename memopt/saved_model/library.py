@@ -16,7 +16,7 @@ from memopt.plugin.work import Work
 from memopt.runtime.library import rename_changed_functions, rename_functions
 from memopt.saved_model.assembly import with_graph, without_grappler
 from memopt.saved_model.bodies import Body
-from memopt.saved_model.captures import captured_tensors, keep_captured
+from memopt.saved_model.captures import keep_captured
 from memopt.saved_model.report import FunctionReport
 from memopt.saved_model.shapes import fixed_shape
 from memopt.shapes.properties import Properties
@@ -159,7 +159,7 @@ class LibraryRewriting:
     def _rewritten(self, one: ModelFunction, report: FunctionReport) -> FunctionReport:
         body = self.body(one)
         refused = self.why_not(body)
-        if not refused and one.is_captured_from and not computes_gradients(body.item.graph_def):
+        if not refused and one.captured and not computes_gradients(body.item.graph_def):
             refused = _CAPTURED
         if refused:
             return replace(report, reason=refused)
@@ -215,9 +215,8 @@ class LibraryRewriting:
         if report.after_grappler:
             function, inner = without_grappler(function, self._functions)
             added.append(inner)
-        captured = captured_tensors(self._meta_graph).get(one.name)
-        if captured:
-            added.append(keep_captured(self._functions[one.name], captured, self._functions))
+        if one.captured:
+            added.append(keep_captured(self._functions[one.name], one.captured, self._functions))
         self._functions[one.name].CopyFrom(function)
         for each in added:
             self._library.function.add().CopyFrom(each)

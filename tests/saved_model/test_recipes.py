@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from support.commands import run
+from support.recipes import check_programs, read_document
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "saved_models.md"
-_SAID = re.compile(r"print\(.*\)  # (.*)")
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DOCUMENT = "saved_models.md"
 
 
 @pytest.fixture(scope="module")
@@ -21,17 +24,11 @@ def test_the_programs_run_and_print_what_they_say(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    printed: list[str] = []
-    names = {"print": lambda *values: printed.append(" ".join(map(str, values)))}
-    text = DOCUMENT.read_text()
-    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        exec(compile(block, "saved_models.md", "exec"), names)
-    assert printed == _SAID.findall(text)
-    assert len(printed) > 1
+    check_programs(DOCUMENT)
 
 
 def test_the_options_of_the_commands_exist() -> None:
-    text = DOCUMENT.read_text()
+    text = read_document(DOCUMENT)
     for command in ("optimize", "analyze", "verify"):
         known = run(command, "--help").output
         lines = re.findall(rf"^    memopt {command} .*$", text, re.MULTILINE)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
-from memopt.models import TrainingStep
+from support.plain_training import plain_training
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from memopt.models import TrainingStep
 
 
 def three_convolutions(batch: int = 16, size: int = 64, channels: int = 32) -> TrainingStep:
@@ -28,17 +28,11 @@ def three_convolutions(batch: int = 16, size: int = 64, channels: int = 32) -> T
         tf.Variable(rng.standard_normal((3, 3, *pair)).astype(np.float32) * 0.05)
         for pair in pairwise(depths)
     ]
-    inputs = (rng.random((batch, size, size, 3)).astype(np.float32),)
 
-    def step(x: tf.Tensor) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            for weight in weights:
-                x = tf.nn.relu(tf.nn.conv2d(x, weight, 1, "SAME"))
-            loss = tf.reduce_mean(x * x)
-        gradients: Sequence[tf.Tensor] = tape.gradient(loss, weights)
-        for weight, gradient in zip(weights, gradients, strict=True):
-            weight.assign_sub(0.1 * gradient)
-        return loss
+    def loss_of(x: tf.Tensor) -> tf.Tensor:
+        for weight in weights:
+            x = tf.nn.relu(tf.nn.conv2d(x, weight, 1, "SAME"))
+        return tf.reduce_mean(x * x)
 
-    function = tf.function(step).get_concrete_function(tf.TensorSpec(inputs[0].shape, tf.float32))
-    return TrainingStep("three convolutions", function, inputs, tuple(weights), 0)
+    images = rng.random((batch, size, size, 3)).astype(np.float32)
+    return plain_training("three convolutions", loss_of, weights, images)
