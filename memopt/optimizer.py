@@ -5,24 +5,20 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from memopt.buffers.kernel_signature import is_compiled
+from memopt.attempts import attempts, is_better, keeps_budgets
 from memopt.collector import collector_paused
 from memopt.costs.choice import GRAPPLER, choose_costs
 from memopt.device_limits import MemoryLimits, device_memory, find_limits
 from memopt.display import DisplayedFields
 from memopt.errors import BudgetError, OptionsError
-from memopt.graph.final import is_final, is_given_to_grappler
-from memopt.graph.functiondef import ARGUMENT, RESULT, Library
 from memopt.graph.graphdef import from_graph_def, to_graph_def
-from memopt.graph.verify import verify_graph, verify_references
 from memopt.infeasible_budget import refusal
 from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level
 from memopt.passes import (
     AddnScheduling,
     BypassBarriers,
-    Context,
     Fission,
     FoldShapes,
     Ordering,
@@ -36,25 +32,24 @@ from memopt.passes import (
     Swapping,
 )
 from memopt.pipeline import Pipeline
+from memopt.prepared import Prepared, Simulators, find_parts, verify_item
 from memopt.rematerialization.rewriting.function_budgets import find_body_limits
 from memopt.rematerialization.rewriting.scope_budgets import parse_scopes
 from memopt.result import OptimizationReport, OptimizationResult, RuntimeMemory
 from memopt.sequencing.step import Step
 from memopt.shapes.properties import Properties
-from memopt.simulation.simulated_memory import SimulatedMemory
-from memopt.simulation.virtual_scheduler import SchedulerOptions, VirtualScheduler
-from memopt.simulation.wiring import Request
+from memopt.simulation.virtual_scheduler import SchedulerOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.buffers.kernel_call import Runtime
     from memopt.cluster import VirtualCluster
     from memopt.costs.cost_model import CostModel
-    from memopt.graph.graph import Graph, Node
     from memopt.item import GrapplerItem
     from memopt.options import Options
+    from memopt.prepared import Part
 
 
 @dataclass(frozen=True, repr=False)
@@ -204,51 +199,57 @@ class MemoryOptimizer(DisplayedFields):
         deadline_s = time.monotonic() + self.deadline_ms / 1000 if self.deadline_ms else math.inf
         pipeline = self.pipeline()
         options = self.scheduler or SchedulerOptions(host_memory=not self.as_grappler)
-        simulators = _Simulators(cluster, choose_costs(self.costs, item), options)
+        simulators = Simulators(cluster, choose_costs(self.costs, item), options)
         if properties is None:
             infer = Properties.as_in_grappler if self.as_grappler else Properties.of
             properties = infer(item)
         best: OptimizationResult | None = None
-        for each in _attempts(pipeline):
-            result = self._optimize(each, item, properties, simulators, deadline_s)
-            if best is None or _is_better(result, best):
+        prepared = self._prepare(item, properties, simulators)
+        for attempt in attempts(pipeline, is_out_of_reach=prepared.is_out_of_reach):
+            if best is not None:
+                if attempt.is_last_resort and best.report.modified:
+                    continue
+                prepared = self._prepare(item, properties, simulators)
+            result = self._run(attempt.pipeline, prepared, deadline_s)
+            if best is None or is_better(result, best):
                 best = result
-            if _keeps_budgets(best) or time.monotonic() > deadline_s:
+            if keeps_budgets(best) or time.monotonic() > deadline_s:
                 break
         assert best is not None
         if best.report.runtime is not None:
             _check_budgets(pipeline, best, best.report.runtime)
         return best
 
-    def _optimize(
-        self,
-        pipeline: Pipeline,
-        item: GrapplerItem,
-        properties: Properties,
-        simulators: _Simulators,
-        deadline_s: float,
-    ) -> OptimizationResult:
-        """What one pipeline makes of an item's graph, whether it keeps the budget or not."""
+    def _prepare(
+        self, item: GrapplerItem, properties: Properties, simulators: Simulators
+    ) -> Prepared:
+        """An item's graph, verified and ready to be rewritten."""
         with collector_paused():
             graph = from_graph_def(item.graph_def)
-            _verify(graph, item)
-            if simulators.cluster is not None and pipeline.repeated:
+            verify_item(graph, item)
+            if simulators.cluster is not None and self.pipeline().repeated:
                 properties.require()
-            nodes_before = len(graph)
             parts = [
                 part._replace(
                     context=replace(part.context, runtime=self.runtime, costs=simulators.costs)
                 )
-                for part in _parts(graph, item, properties, simulators)
+                for part in find_parts(graph, item, properties, simulators)
             ]
             before = self._runtime_memory(parts[0])
             limits = self._limits(before)
             parts[0] = parts[0].limited(limits)
+        return Prepared(graph, properties, tuple(parts), before, limits)
+
+    def _run(self, pipeline: Pipeline, prepared: Prepared, deadline_s: float) -> OptimizationResult:
+        """What one pipeline makes of an item's graph, whether it keeps the budget or not."""
+        graph, parts, limits = prepared.graph, prepared.parts, prepared.limits
+        nodes_before = len(graph)
+        with collector_paused():
             graphs = {
                 part.function: pipeline.run(*part, deadline_s)
                 for part in self._in_turn(parts, limits.budget_bytes)
             }
-            after = self._runtime_memory(parts[0])
+            before, after = prepared.before, self._runtime_memory(parts[0])
             runtime = None
             if before is not None and after is not None:
                 runtime = RuntimeMemory(
@@ -265,18 +266,18 @@ class MemoryOptimizer(DisplayedFields):
                 graphs=tuple(graphs[part.function] for part in parts),
                 nodes_before=nodes_before,
                 nodes_after=len(graph),
-                properties=properties,
+                properties=prepared.properties,
                 runtime=runtime,
             ),
         )
 
-    def _runtime_memory(self, main: _Part) -> MemoryTimeline | None:
+    def _runtime_memory(self, main: Part) -> MemoryTimeline | None:
         """The step's memory as TensorFlow's allocator has it, at a level that looks at it."""
         if not Level.parse(self.level).orders or not len(main.graph):
             return None
         return Step.in_context(main.graph, main.context).run(main.context.inter_op_threads)
 
-    def _in_turn(self, parts: Sequence[_Part], budget_bytes: int) -> Iterator[_Part]:
+    def _in_turn(self, parts: Sequence[Part], budget_bytes: int) -> Iterator[Part]:
         """The parts in the order in which they are rewritten, each knowing what it may use.
 
         An order of the main graph takes into account what bodies need once they are ordered. With a
@@ -302,121 +303,6 @@ class MemoryOptimizer(DisplayedFields):
         if self.budget is None or before is None:
             return MemoryLimits()
         return find_limits(Budget.parse(self.budget), before)
-
-
-def _attempts(pipeline: Pipeline) -> Iterator[Pipeline]:
-    """The pipelines to try, one after the other, until one keeps the budget.
-
-    First without splitting anything; then with the operations split that need more than the budget
-    leaves; then with those split that keep the lowest peak from being lower.
-    """
-    fissions = [one for one in pipeline.once if isinstance(one, Fission)]
-    yield replace(pipeline, once=tuple(one for one in pipeline.once if one not in fissions))
-    if not fissions or fissions[0].most_parts == 1:
-        return
-    split = replace(pipeline, decisive=Fission.name)
-    yield split
-    planners = (one for one in pipeline.once if isinstance(one, Rematerialization))
-    # Where time is short there is none for the lowest peak.
-    if all(one.find_lowest and not one.planning_seconds for one in planners):
-        yield replace(
-            split,
-            once=tuple(
-                replace(one, lowest=True) if isinstance(one, Fission) else one
-                for one in pipeline.once
-            ),
-        )
-
-
-def _keeps_budgets(result: OptimizationResult) -> bool:
-    runtime = result.report.runtime
-    return runtime is None or runtime.keeps_budget
-
-
-def _is_better(result: OptimizationResult, other: OptimizationResult) -> bool:
-    """Whether a result keeps the budget, or needs less where neither does."""
-    one, two = result.report.runtime, other.report.runtime
-    assert one is not None
-    assert two is not None
-    return one.keeps_budget or one.after.peak_bytes < two.after.peak_bytes
-
-
-class _Simulators(NamedTuple):
-    """How the graphs of one optimization are simulated, if they are."""
-
-    cluster: VirtualCluster | None
-    costs: CostModel
-    options: SchedulerOptions
-
-    def of(
-        self, graph: Graph, properties: Properties, fetched: Iterable[str], fed: frozenset[str]
-    ) -> SimulatedMemory | None:
-        """The simulation of a graph; `None` without devices or fetches."""
-        request = Request(tuple(dict.fromkeys(fetched)), fed)
-        if self.cluster is None or not request.fetched:
-            return None
-        scheduler = VirtualScheduler(self.cluster, self.costs, properties, self.options)
-        return SimulatedMemory(graph, scheduler, request)
-
-
-def _verify(graph: Graph, item: GrapplerItem) -> None:
-    """Verify the main graph, what the item says of it, and the functions that it calls."""
-    verify_graph(graph)
-    verify_references(graph, item.fetch, "fetch")
-    verify_references(graph, item.feed, "feed")
-    verify_references(graph, item.keep, "kept node")
-    if isinstance(graph.library, Library):
-        for name in graph.library.called_by(graph):
-            verify_graph(graph.library.graph(name))
-
-
-class _Part(NamedTuple):
-    """The main graph (by the name "") or a function's body."""
-
-    function: str
-    graph: Graph
-    context: Context
-
-    def limited(self, limits: MemoryLimits) -> _Part:
-        """The same with limits of single devices."""
-        known = replace(self.context, device_limits_bytes=limits.devices_bytes)
-        return self._replace(context=known)
-
-
-def _parts(
-    graph: Graph, item: GrapplerItem, properties: Properties, simulators: _Simulators
-) -> Iterator[_Part]:
-    """The main graph, and the bodies of the functions that it calls, callers first."""
-    fed, fetched = _node_names(item.feed), _node_names(item.fetch)
-    simulated = simulators.of(graph, properties, fetched, frozenset(fed))
-    yield _Part("", graph, Context.of_item(item, properties, simulated))
-    library = graph.library
-    if not isinstance(library, Library):
-        return
-    is_settled = is_final(item.graph_def)
-
-    def stays(node: Node) -> bool:
-        """Nothing would act on what XLA compiles; what Grappler gets last would change bits."""
-        return is_compiled(node) or (is_settled and is_given_to_grappler(node, library))
-
-    for name in library.called_by(graph, stays):
-        body = library.graph(name)
-        known = properties.function(name)
-        results = [node.name for node in body if node.op == RESULT]
-        kept = library.control_outputs(name)
-        context = Context(
-            known,
-            fed=frozenset(node.name for node in body if node.op == ARGUMENT),
-            fetched=frozenset(results),
-            kept=frozenset(kept),
-            # What is given to a function is made before it starts, so nothing is fed.
-            simulated=simulators.of(body, known, (*results, *kept), frozenset()),
-        )
-        yield _Part(name, body, context)
-
-
-def _node_names(references: tuple[str, ...]) -> list[str]:
-    return [name.partition(":")[0] for name in references]
 
 
 def _check_budgets(

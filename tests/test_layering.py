@@ -24,7 +24,7 @@ MODULES = {
 }
 
 LAYERS = (
-    ("errors", "display", "collector", "progress"),
+    ("errors", "display", "collector", "progress", "time_limit"),
     ("options",),
     ("flags",),
     ("cache_folder", "progress_display"),
@@ -45,7 +45,8 @@ LAYERS = (
     ("passes",),
     ("result", "analysis"),
     ("infeasible_budget", "device_limits"),
-    ("pipeline",),
+    ("pipeline", "prepared"),
+    ("attempts",),
     ("optimizer",),
     ("runtime", "report", "kernels", "plugin", "fitting", "xla", "saved_model"),
     ("api",),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memopt.cluster import system_memory_bytes
 from memopt.fission.dimensions import Role, is_exact
 from memopt.fission.regions import part_numbers
-from memopt.fission.trial_records import Setting, Trial, TrialInput
+from memopt.fission.trial_records import Outcome, Setting, Trial, TrialInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from memopt.fission.trials import Trials
     from memopt.graph.graph import Node, Tensor
 
+_MOST_OF_MEMORY = 0.25
+"""Of this machine's memory, what a trial may take: the sizes are whatever a file declares."""
 _FUSED = {"Conv2D": "BiasAdd"}
 """What oneDNN may make one operation of with what reads it."""
 
@@ -32,17 +35,31 @@ def settings_of(runtime: Runtime | None, threads: int) -> tuple[Setting, ...]:
     return (Setting(onednn=runtime.onednn, threads=runtime.intra_op_threads),)
 
 
-def find_unequal(region: Region, parts: int, trials: Trials) -> list[Node]:
-    """The operations of a region that give other bits in so many parts.
+def find_unequal(region: Region, parts: int, trials: Trials) -> dict[Node, Outcome]:
+    """The operations of a region of which it is not known that so many parts give the same bits.
 
-    Raises:
-        MemoptError: They could not be tried.
+    Args:
+        region: The operations.
+        parts: How many parts they would run in.
+        trials: Makes what trials are needed.
     """
-    groups = list(_groups(region))
-    if not groups:
-        return []
-    equal = trials.are_equal([trial_of(region, group, parts) for group in groups])
-    return [group[0] for group, is_equal in zip(groups, equal, strict=True) if not is_equal]
+    unequal: dict[Node, Outcome] = {}
+    for group in _groups(region):
+        if _size_bytes(region, group) > _MOST_OF_MEMORY * system_memory_bytes():
+            outcome = Outcome.TOO_LARGE
+        else:
+            outcome = trials.outcome(trial_of(region, group, parts))
+        if outcome is not Outcome.EQUAL:
+            unequal.setdefault(group[0], outcome)
+    return unequal
+
+
+def _size_bytes(region: Region, group: Sequence[Node]) -> int:
+    """What a trial has in memory at least: what goes in, and what comes out, twice."""
+    given = {tensor for node in group for tensor in node.inputs}
+    made = [each for node in group for each in region.facts.outputs(node)]
+    inputs = sum(region.facts.known(tensor).size_bytes or 0 for tensor in given)
+    return inputs + 2 * sum(each.size_bytes or 0 for each in made)
 
 
 def _groups(region: Region) -> Iterator[tuple[Node, ...]]:

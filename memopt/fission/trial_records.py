@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import platform
+from enum import StrEnum
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -19,8 +20,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MOST_FILES = 20_000
-_ANSWERS = {b"equal": True, b"other": False}
 _CPUS = Path("/proc/cpuinfo")
+
+
+class Outcome(StrEnum):
+    """What came of a trial, in words for a report."""
+
+    EQUAL = "has the same bits in parts"
+    OTHER = "has other bits in parts"
+    NO_TIME = "could not be tried in the time there was"
+    ENDED = "ended the process in which it was tried"
+    TOO_LARGE = "needs too much of this machine's memory to be tried"
+
+
+_ANSWERS = {b"equal": Outcome.EQUAL, b"other": Outcome.OTHER}
+"""What is kept of those that were found out, in files."""
 
 
 class TrialInput(NamedTuple):
@@ -67,7 +81,7 @@ class Setting(NamedTuple):
     threads: int
 
 
-def recall(trial: Trial, settings: Sequence[Setting]) -> bool | None:
+def recall(trial: Trial, settings: Sequence[Setting]) -> Outcome | None:
     """What came of a trial before; `None` if it was not made here yet."""
     try:
         return _ANSWERS.get(_file(trial, settings).read_bytes())
@@ -75,13 +89,14 @@ def recall(trial: Trial, settings: Sequence[Setting]) -> bool | None:
         return None
 
 
-def remember(trial: Trial, settings: Sequence[Setting], *, is_equal: bool) -> None:
+def remember(trial: Trial, settings: Sequence[Setting], outcome: Outcome) -> None:
     """Keep what came of a trial, where that is possible."""
+    data = next(data for data, answer in _ANSWERS.items() if answer is outcome)
     path = _file(trial, settings)
     with contextlib.suppress(OSError, FileError):
         path.parent.mkdir(parents=True, exist_ok=True)
         if sum(1 for _ in path.parent.iterdir()) < _MOST_FILES:
-            write_local(str(path), b"equal" if is_equal else b"other")
+            write_local(str(path), data)
 
 
 def _file(trial: Trial, settings: Sequence[Setting]) -> Path:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from memopt.fission.trial_records import Trial, TrialInput
 
 _DRAWS = 2
+_FIRST_TO_GO = Path("/proc/self/oom_score_adj")
 
 
 def serve(threads: int) -> None:
@@ -20,12 +23,15 @@ def serve(threads: int) -> None:
     # What libraries print must not get into the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    with contextlib.suppress(OSError):
+        # Where memory runs out, this process goes and not the one that waits for it.
+        _FIRST_TO_GO.write_text("1000", encoding="ascii")
     while True:
         try:
-            trials: list[Trial] = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
+            trial: Trial = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
         except EOFError:
             return
-        pickle.dump([is_equal(trial, threads) for trial in trials], answers)
+        pickle.dump(is_equal(trial, threads), answers)
         answers.flush()
 
 

@@ -8,18 +8,28 @@ of TensorFlow already.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import selectors
 import subprocess
 import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from memopt.errors import MemoptError
-from memopt.fission.trial_records import Setting, Trial, recall, remember
+from memopt.fission.trial_records import Outcome, Setting, Trial, recall, remember
+from memopt.flags import VARIABLE
+from memopt.time_limit import TimeLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
+
+_LONGEST_S = 60.0
+"""Seconds that a kernel may take to be tried, the start of TensorFlow included."""
+_MOST_ENDED = 3
+"""After so many processes that ended early or were stopped, none is started any more."""
+_TICK_S = 0.2
+"""How often a wait for an answer is interrupted, so that what ends it from outside can."""
 
 
 class Trials:
@@ -27,57 +37,78 @@ class Trials:
 
     Args:
         settings: All under which the bits have to be the same.
+        seconds: How long all trials together may take, from the first that is made; 0: as long as
+            they take, though none longer than a minute.
     """
 
-    def __init__(self, settings: Iterable[Setting]) -> None:
+    def __init__(self, settings: Iterable[Setting], seconds: float = 0.0) -> None:
         self._settings = tuple(settings)
+        self._seconds = seconds
+        self._time_limit: TimeLimit | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._known: dict[Trial, bool] = {}
+        self._ended = 0
+        self._known: dict[Trial, Outcome] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def outcome(self, trial: Trial) -> Outcome:
+        """What a trial gave in parts, compared with what it gave at once.
+
+        What was found out before on this machine is taken from the cache folder. A kernel that
+        takes too long, or with which the process ends, is not tried again by this object.
+        """
+        if trial not in self._known:
+            self._known[trial] = recall(trial, self._settings) or self._try(trial)
+        return self._known[trial]
+
+    def _try(self, trial: Trial) -> Outcome:
+        if self._time_limit is None:
+            self._time_limit = TimeLimit.after(self._seconds)
+        if self._time_limit.is_over:
+            return Outcome.NO_TIME
+        if self._ended >= _MOST_ENDED:
+            return Outcome.ENDED
+        outcome = self._ask(trial, min(self._time_limit, TimeLimit.after(_LONGEST_S)))
+        if outcome in (Outcome.EQUAL, Outcome.OTHER):
+            remember(trial, self._settings, outcome)
+        else:
+            self._ended += 1
+            self._stop()
+        return outcome
+
+    def _ask(self, trial: Trial, time_limit: TimeLimit) -> Outcome:
+        """The answer of all processes, which work at the same time."""
+        try:
+            if not self._processes:
+                self._processes = [_start(setting) for setting in self._settings]
+            for process in self._processes:
+                assert process.stdin is not None
+                pickle.dump(trial, process.stdin)
+                process.stdin.flush()
+            answers = [_answer(process, time_limit) for process in self._processes]
+        except TimeoutError:
+            return Outcome.NO_TIME
+        except (OSError, EOFError, pickle.UnpicklingError):
+            return Outcome.ENDED
+        return Outcome.EQUAL if all(answers) else Outcome.OTHER
+
+    def _stop(self) -> None:
         for process in self._processes:
             # It has nothing to put away, and TensorFlow takes long to end.
             process.kill()
-            process.communicate()
-
-    def are_equal(self, trials: Sequence[Trial]) -> list[bool]:
-        """Whether each trial gives the same bits in parts as at once, under every setting.
-
-        What was found out before on this machine is taken from the cache folder.
-
-        Raises:
-            MemoptError: A process ended early.
-        """
-        for trial in trials:
-            if trial not in self._known and (before := recall(trial, self._settings)) is not None:
-                self._known[trial] = before
-        new = [trial for trial in dict.fromkeys(trials) if trial not in self._known]
-        if new:
-            answers = self._ask(new)
-            for trial, *equal in zip(new, *answers, strict=True):
-                self._known[trial] = all(equal)
-                remember(trial, self._settings, is_equal=all(equal))
-        return [self._known[trial] for trial in trials]
-
-    def _ask(self, trials: Sequence[Trial]) -> list[list[bool]]:
-        if not self._processes:
-            self._processes = [_start(setting) for setting in self._settings]
-        try:
-            for process in self._processes:
-                assert process.stdin is not None
-                pickle.dump(list(trials), process.stdin)
-                process.stdin.flush()
-            return [_answer(process) for process in self._processes]
-        except (OSError, EOFError, pickle.UnpicklingError) as error:
-            raise MemoptError(f"the process that tries kernels ended early: {error}") from error
+            with contextlib.suppress(OSError):
+                # What could not be written to it goes with it.
+                process.communicate()
+        self._processes = []
 
 
 def _start(setting: Setting) -> subprocess.Popen[bytes]:
     # Not rewritten itself, and without a word: its output is its answer.
-    inherited = {key: value for key, value in os.environ.items() if key != "MEMOPT_FLAGS"}
+    inherited = {key: value for key, value in os.environ.items() if key != VARIABLE}
     paths = [str(Path(__file__).parents[2]), inherited.get("PYTHONPATH", "")]
     environment = inherited | {
         "TF_ENABLE_ONEDNN_OPTS": str(int(setting.onednn)),
@@ -94,9 +125,19 @@ def _start(setting: Setting) -> subprocess.Popen[bytes]:
     )
 
 
-def _answer(process: subprocess.Popen[bytes]) -> list[bool]:
+def _answer(process: subprocess.Popen[bytes], time_limit: TimeLimit) -> bool:
+    """Whether the bits were equal under a process's setting.
+
+    Raises:
+        TimeoutError: The time was up before it answered.
+    """
     stream: IO[Any] | None = process.stdout
     assert stream is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while not selector.select(_TICK_S):
+            if time_limit.is_over:
+                raise TimeoutError
     # What it wrote is an answer of our own to our own question.
-    answer: list[bool] = pickle.load(stream)  # noqa: S301
-    return answer
+    is_equal: bool = pickle.load(stream)  # noqa: S301
+    return is_equal

@@ -25,9 +25,9 @@ from memopt.rematerialization.rewriting.late_operands import delay_operands
 from memopt.rematerialization.rewriting.memory_limit import printed_bytes
 from memopt.rematerialization.rewriting.segment_triggers import hold_copies
 from memopt.rematerialization.rewriting.summary import describe
-from memopt.rematerialization.time_limit import TimeLimit
 from memopt.sequencing.orders import SEQUENCERS
 from memopt.sequencing.step import Step
+from memopt.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,10 +17,12 @@ from memopt.graph.op_types import called_functions
 from memopt.graph.rewriter import Decision, Touches
 from memopt.passes.base import Pass
 from memopt.sequencing.step import Step
+from memopt.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from memopt.context import Context
     from memopt.fission.regions import Region
+    from memopt.fission.trial_records import Outcome
     from memopt.graph.graph import Node
     from memopt.graph.rewriter import Rewriter
 
@@ -73,20 +75,27 @@ class Fission(Pass):
     """Whether all is split that keeps the step from needing less, whatever the limit."""
     try_kernels: bool = True
     """Whether kernels are run in parts before they are split. Without, last bits can CHANGE."""
+    planning_seconds: float = 0.0
+    """After how many seconds no further operation is split; 0: when nothing is left to split."""
+    trial_seconds: float = 0.0
+    """How long all trials of kernels may take; 0: as long as they take. They are made once on a
+    machine, and do not count as planning."""
 
     def __post_init__(self) -> None:
         if self.most_parts < 1:
             raise OptionsError(f"{self.name}: most_parts is {self.most_parts}, less than 1")
-        if self.memory_limit < 0:
-            raise OptionsError(f"{self.name}: memory_limit is {self.memory_limit}, less than 0")
+        for option in ("memory_limit", "planning_seconds", "trial_seconds"):
+            if getattr(self, option) < 0:
+                raise OptionsError(f"{self.name}: {option} is {getattr(self, option)}, less than 0")
 
     def run(self, rewriter: Rewriter, context: Context) -> None:
         """Split what needs most, round after round, until nothing is left that is worth it."""
         if self.most_parts == 1 or not len(rewriter.graph):
             return
         settings = settings_of(context.runtime, Runtime().intra_op_threads)
-        with Trials(settings if self.try_kernels else ()) as trials:
-            splitting = _Splitting(self, rewriter, context, trials)
+        time_limit = TimeLimit.after(self.planning_seconds)
+        with Trials(settings if self.try_kernels else (), self.trial_seconds) as trials:
+            splitting = _Splitting(self, rewriter, context, trials, time_limit)
             for _ in range(_ROUNDS):
                 # What was left alone can be split once others are.
                 splitting.forget_declined()
@@ -109,12 +118,18 @@ class _Aim(NamedTuple):
 
 class _Splitting:
     def __init__(
-        self, options: Fission, rewriter: Rewriter, context: Context, trials: Trials
+        self,
+        options: Fission,
+        rewriter: Rewriter,
+        context: Context,
+        trials: Trials,
+        time_limit: TimeLimit,
     ) -> None:
         self._options = options
         self._rewriter = rewriter
         self._context = context
         self._trials = trials
+        self._time_limit = time_limit
         limit_bytes = options.memory_limit or context.budget_bytes
         self._limit_bytes = 0 if options.lowest else limit_bytes
         self._reasons: dict[Node, str] = {}
@@ -139,6 +154,9 @@ class _Splitting:
         for node in sorted(needs, key=lambda each: (-needs[each], each.index)):
             if needs[node] <= aim.large_bytes:
                 break
+            if self._time_limit.is_over:
+                self._reasons[node] = "the time for planning was up before it was looked at"
+                return False
             if node in touched or node.name not in facts.graph:
                 continue
             region = self._split(node, needs[node], aim.enough_bytes, facts)
@@ -198,15 +216,15 @@ class _Splitting:
             if not choices:
                 why = why or "in parts it needs hardly less"
                 break
-            unequal: dict[Node, None] = {}
+            unequal: dict[Node, Outcome] = {}
             for parts, needed_bytes in choices:
                 found = self._find_unequal(region, parts)
                 if not found:
                     self._write(region, parts, node, need_bytes, needed_bytes)
                     return region
-                unequal.update(dict.fromkeys(found))
-            for each in unequal:
-                why = f"{each.op} {each.name!r} has other bits in parts"
+                unequal |= found
+            for each, outcome in unequal.items():
+                why = f"{each.op} {each.name!r} {outcome}"
                 facts.exclude(each, why)
         self._reasons[node] = why
         return None
@@ -220,8 +238,16 @@ class _Splitting:
         worth_it = [each for each in found if each[1] <= _WORTH_IT * need_bytes]
         return sorted(worth_it, key=lambda each: (max(each[1], aim_bytes), each[0]))
 
-    def _find_unequal(self, region: Region, parts: int) -> list[Node]:
-        return find_unequal(region, parts, self._trials) if self._options.try_kernels else []
+    def _find_unequal(self, region: Region, parts: int) -> dict[Node, Outcome]:
+        if not self._options.try_kernels:
+            return {}
+        found: dict[Node, Outcome] = {}
+
+        def find() -> None:
+            found.update(find_unequal(region, parts, self._trials))
+
+        self._time_limit = self._time_limit.after_all(find)
+        return found
 
     def _part_numbers(self, region: Region) -> list[int]:
         most = min(self._options.most_parts, region.unit)

@@ -34,9 +34,9 @@ from memopt.rematerialization.rewriting.memory_limit import (
 from memopt.rematerialization.rewriting.scope_budgets import parse_scopes
 from memopt.rematerialization.storage.compression import NO_TILE, Compressor, Tile
 from memopt.rematerialization.storage.offloading import Offloader
-from memopt.rematerialization.time_limit import TimeLimit
 from memopt.sequencing.orders import SEQUENCERS
 from memopt.sequencing.quickening import Quick
+from memopt.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from memopt.allocator.training import AllocatorLimit

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from memopt.buffers.buffer_graph import simulate
-from memopt.rematerialization.time_limit import NO_LIMIT, TimeLimit
+from memopt.time_limit import NO_LIMIT, TimeLimit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -17,7 +17,7 @@ from memopt.rematerialization.algorithms import (
 )
 from memopt.rematerialization.network import OUT_OF_REACH
 from memopt.rematerialization.planned.entry import plan_from, planner, prepare
-from memopt.rematerialization.time_limit import TimeIsUpError
+from memopt.time_limit import TimeIsUpError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

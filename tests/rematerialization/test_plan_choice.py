@@ -13,7 +13,7 @@ from memopt.rematerialization.limits import Limits
 from memopt.rematerialization.plan_choice import make_plan
 from memopt.rematerialization.planned import entry
 from memopt.rematerialization.planned.entry import plan_from, prepare
-from memopt.rematerialization.time_limit import NO_LIMIT, TimeLimit
+from memopt.time_limit import NO_LIMIT, TimeLimit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

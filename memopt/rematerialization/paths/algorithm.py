@@ -16,7 +16,7 @@ from memopt.rematerialization.paths.dematerialization import dematerialize
 from memopt.rematerialization.paths.facts import Facts
 from memopt.rematerialization.paths.rounds import Ends, Round
 from memopt.rematerialization.rematerialized import Rematerialized
-from memopt.rematerialization.time_limit import NO_LIMIT
+from memopt.time_limit import NO_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from memopt.buffers.buffer_graph import BufferGraph
     from memopt.rematerialization.network import Network
     from memopt.rematerialization.paths.clones import Settled
-    from memopt.rematerialization.time_limit import TimeLimit
     from memopt.sequencing.precedence import Precedence
+    from memopt.time_limit import TimeLimit
 
     Sequencer = Callable[[BufferGraph, Precedence], list[int]]
 

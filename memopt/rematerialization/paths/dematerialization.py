@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.rematerialization.paths.usage_ranges import UsageRanges
-from memopt.rematerialization.time_limit import NO_LIMIT
+from memopt.time_limit import NO_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from memopt.rematerialization.paths.clones import Clones, Settled
-    from memopt.rematerialization.time_limit import TimeLimit
+    from memopt.time_limit import TimeLimit
 
     Rearrange = Callable[[Clones, list[int]], Settled]
 

@@ -12,7 +12,7 @@ from memopt.planning.search_effort import Effort
 from memopt.rematerialization.network import OUT_OF_REACH
 from memopt.rematerialization.planned.realization import realize
 from memopt.rematerialization.planned.reduction import Reduction
-from memopt.rematerialization.time_limit import NO_LIMIT
+from memopt.time_limit import NO_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from memopt.rematerialization.network import Network
     from memopt.rematerialization.rematerialized import Rematerialized
     from memopt.rematerialization.storage.forms import Form
-    from memopt.rematerialization.time_limit import TimeLimit
+    from memopt.time_limit import TimeLimit
 
     Pack = Callable[[Rematerialized], tuple[Rematerialized, int]]
     """Puts a plan in an order that the allocator finds room for; and how much is missing else."""

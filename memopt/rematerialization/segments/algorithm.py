@@ -17,12 +17,12 @@ from memopt.rematerialization.segments.copies import make_copies
 from memopt.rematerialization.segments.cuts import find_cuts
 from memopt.rematerialization.segments.search import Search, lay_out_in_time
 from memopt.rematerialization.segments.stage import NEVER, Course, Stage, Window
-from memopt.rematerialization.time_limit import NO_LIMIT
+from memopt.time_limit import NO_LIMIT
 
 if TYPE_CHECKING:
     from memopt.rematerialization.network import Network
     from memopt.rematerialization.segments.search import Trial
-    from memopt.rematerialization.time_limit import TimeLimit
+    from memopt.time_limit import TimeLimit
 
 _MOST_ROUNDS = 16
 _MOST_DETOURS = 2

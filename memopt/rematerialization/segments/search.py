@@ -10,14 +10,14 @@ from memopt.rematerialization.segments.layout import Layout, Outlook, follow, la
 from memopt.rematerialization.segments.levels import find_levels
 from memopt.rematerialization.segments.options import find_nested, find_options
 from memopt.rematerialization.segments.refining import drop_more, keep_more
-from memopt.rematerialization.time_limit import NO_LIMIT
+from memopt.time_limit import NO_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memopt.rematerialization.segments.choice import Segment
     from memopt.rematerialization.segments.stage import Stage, Window
-    from memopt.rematerialization.time_limit import TimeLimit
+    from memopt.time_limit import TimeLimit
 
 _MOST_CUTS = 64
 _MOST_TRIES = 6

@@ -13,10 +13,10 @@ from memopt.rematerialization.dead_code import find_dead
 from memopt.rematerialization.instructions import Instructions
 from memopt.rematerialization.rematerialized import Rematerialized
 from memopt.rematerialization.storage.forms import Strategies
-from memopt.rematerialization.time_limit import NO_LIMIT, TimeLimit
 from memopt.rematerialization.xla.blocks import copy_block, store_result
 from memopt.rematerialization.xla.candidates import Candidates
 from memopt.rematerialization.xla.memory_tracker import MemoryUsageTracker
+from memopt.time_limit import NO_LIMIT, TimeLimit
 
 if TYPE_CHECKING:
     from collections.abc import Collection

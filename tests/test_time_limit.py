@@ -12,11 +12,11 @@ from support.remat_networks import random_network
 from support.rematerialized import assert_computes_the_same
 from support.step_networks import layers
 
-from memopt.rematerialization import time_limit
+from memopt import time_limit
 from memopt.rematerialization.algorithms import BEST, PATH, PLANNER, SEGMENTS, STANDARD
 from memopt.rematerialization.limits import Limits
 from memopt.rematerialization.plan_choice import make_plan
-from memopt.rematerialization.time_limit import NO_LIMIT, TimeIsUpError, TimeLimit
+from memopt.time_limit import NO_LIMIT, TimeIsUpError, TimeLimit
 
 if TYPE_CHECKING:
     from memopt.rematerialization.network import Network

@@ -15,7 +15,7 @@ class TimeIsUpError(Exception):
     """An algorithm was stopped before it found anything; never seen outside planning."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class TimeLimit:
     """A moment at which planning ends.
 
@@ -50,9 +50,7 @@ class TimeLimit:
             raise TimeIsUpError
 
     def after_all(self, something: Callable[[], None]) -> TimeLimit:
-        """The moment, later by as much as something takes that is done now; without a limit not."""
-        if math.isinf(self.end_s):
-            return self
+        """The moment, later by as much as something takes, which is done now."""
         started_s = time.monotonic()
         something()
         return TimeLimit(self.end_s + time.monotonic() - started_s)

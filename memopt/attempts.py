@@ -1,0 +1,109 @@
+"""What is tried for a budget, one pipeline after the other, until one keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from memopt.passes import Fission, Rematerialization
+from memopt.time_limit import TimeLimit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from memopt.passes import Pass
+    from memopt.pipeline import Pipeline
+    from memopt.result import OptimizationResult
+
+_SHARE_OF_FURTHER = 0.5
+"""Of the time for planning, what each attempt gets that may not be the only one."""
+
+
+class Attempt(NamedTuple):
+    """A pipeline to try.
+
+    Attributes:
+        pipeline: Its passes.
+        is_last_resort: Whether it is worth its time only if no other changed anything.
+    """
+
+    pipeline: Pipeline
+    is_last_resort: bool = False
+
+
+def attempts(pipeline: Pipeline, *, is_out_of_reach: bool) -> Iterator[Attempt]:
+    """The pipelines to try, one after the other, until one keeps the budget.
+
+    One splits nothing; one splits the operations that need more than the budget leaves; one those
+    that keep the lowest peak from being lower, unless the time for planning is limited. What splits
+    nothing comes first, but not where a single operation needs more than the budget. A limited time
+    is for all of them together, without the trials of kernels, which have as much once more.
+
+    Args:
+        pipeline: All passes of the level.
+        is_out_of_reach: Whether an operation by itself needs more than the budget.
+    """
+    fissions = [one for one in pipeline.once if isinstance(one, Fission)]
+    whole = replace(pipeline, once=tuple(one for one in pipeline.once if one not in fissions))
+    if not fissions or fissions[0].most_parts == 1:
+        yield Attempt(whole)
+        return
+    split = replace(pipeline, decisive=Fission.name)
+    seconds = max(_planning_seconds(one) for one in pipeline.once)
+    if seconds:
+        yield from _within(seconds, whole, split, is_out_of_reach=is_out_of_reach)
+        return
+    first, second = (split, whole) if is_out_of_reach else (whole, split)
+    yield Attempt(first)
+    yield Attempt(second)
+    if all(one.find_lowest for one in pipeline.once if isinstance(one, Rematerialization)):
+        yield Attempt(_with_passes(split, _lowest))
+
+
+def is_better(result: OptimizationResult, other: OptimizationResult) -> bool:
+    """Whether a result keeps the budget, or needs less where neither does."""
+    one, two = result.report.runtime, other.report.runtime
+    assert one is not None
+    assert two is not None
+    return one.keeps_budget or one.after.peak_bytes < two.after.peak_bytes
+
+
+def keeps_budgets(result: OptimizationResult) -> bool:
+    """Whether nothing is left to try."""
+    runtime = result.report.runtime
+    return runtime is None or runtime.keeps_budget
+
+
+def _within(
+    seconds: float, whole: Pipeline, split: Pipeline, *, is_out_of_reach: bool
+) -> Iterator[Attempt]:
+    time_limit = TimeLimit.after(seconds)
+    share_s = seconds * _SHARE_OF_FURTHER
+
+    def shared(one: Pass) -> Pass:
+        if isinstance(one, Rematerialization):
+            return replace(one, planning_seconds=share_s)
+        if isinstance(one, Fission):
+            return replace(one, planning_seconds=share_s, trial_seconds=seconds)
+        return one
+
+    if is_out_of_reach:
+        yield Attempt(_with_passes(split, shared))
+        yield Attempt(_with_passes(whole, shared), is_last_resort=True)
+        return
+    yield Attempt(whole)
+    if time_limit.left_s >= share_s:
+        share_s /= 2
+        yield Attempt(_with_passes(split, shared))
+
+
+def _planning_seconds(one: Pass) -> float:
+    return one.planning_seconds if isinstance(one, Rematerialization) else 0.0
+
+
+def _lowest(one: Pass) -> Pass:
+    return replace(one, lowest=True) if isinstance(one, Fission) else one
+
+
+def _with_passes(pipeline: Pipeline, change: Callable[[Pass], Pass]) -> Pipeline:
+    return replace(pipeline, once=tuple(change(one) for one in pipeline.once))

@@ -1,0 +1,137 @@
+"""A graph made ready for passes: verified, with its functions' bodies, what is known of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from memopt.buffers.kernel_signature import is_compiled
+from memopt.buffers.working_sets import largest_working_set
+from memopt.graph.final import is_final, is_given_to_grappler
+from memopt.graph.functiondef import ARGUMENT, RESULT, Library
+from memopt.graph.verify import verify_graph, verify_references
+from memopt.passes import Context
+from memopt.simulation.simulated_memory import SimulatedMemory
+from memopt.simulation.virtual_scheduler import SchedulerOptions, VirtualScheduler
+from memopt.simulation.wiring import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from memopt.buffers.buffer_graph import MemoryTimeline
+    from memopt.cluster import VirtualCluster
+    from memopt.costs.cost_model import CostModel
+    from memopt.device_limits import MemoryLimits
+    from memopt.graph.graph import Graph, Node
+    from memopt.item import GrapplerItem
+    from memopt.shapes.properties import Properties
+
+
+class Simulators(NamedTuple):
+    """How the graphs of one optimization are simulated, if they are."""
+
+    cluster: VirtualCluster | None
+    costs: CostModel
+    options: SchedulerOptions
+
+    def of(
+        self, graph: Graph, properties: Properties, fetched: Iterable[str], fed: frozenset[str]
+    ) -> SimulatedMemory | None:
+        """The simulation of a graph; `None` without devices or fetches."""
+        request = Request(tuple(dict.fromkeys(fetched)), fed)
+        if self.cluster is None or not request.fetched:
+            return None
+        scheduler = VirtualScheduler(self.cluster, self.costs, properties, self.options)
+        return SimulatedMemory(graph, scheduler, request)
+
+
+def verify_item(graph: Graph, item: GrapplerItem) -> None:
+    """Verify the main graph, what the item says of it, and the functions that it calls."""
+    verify_graph(graph)
+    verify_references(graph, item.fetch, "fetch")
+    verify_references(graph, item.feed, "feed")
+    verify_references(graph, item.keep, "kept node")
+    if isinstance(graph.library, Library):
+        for name in graph.library.called_by(graph):
+            verify_graph(graph.library.graph(name))
+
+
+class Part(NamedTuple):
+    """The main graph (by the name "") or a function's body.
+
+    Attributes:
+        function: The function's name.
+        graph: What passes change.
+        context: What they may know.
+    """
+
+    function: str
+    graph: Graph
+    context: Context
+
+    def limited(self, limits: MemoryLimits) -> Part:
+        """The same with limits of single devices."""
+        known = replace(self.context, device_limits_bytes=limits.devices_bytes)
+        return self._replace(context=known)
+
+
+class Prepared(NamedTuple):
+    """A graph that is ready to be rewritten, once.
+
+    Attributes:
+        graph: The main graph; passes change it in place.
+        properties: The sizes of its tensors.
+        parts: It and the bodies of functions that it calls, callers first.
+        before: The step's memory as it is, at a level that looks at it.
+        limits: What the budget means for it.
+    """
+
+    graph: Graph
+    properties: Properties
+    parts: tuple[Part, ...]
+    before: MemoryTimeline | None
+    limits: MemoryLimits
+
+    @property
+    def is_out_of_reach(self) -> bool:
+        """Whether an operation by itself needs more than the budget."""
+        if self.before is None or not self.limits.budget_bytes:
+            return False
+        largest = largest_working_set(self.before.buffer_graph, self.before.sequence)
+        return largest.size_bytes > self.limits.budget_bytes
+
+
+def find_parts(
+    graph: Graph, item: GrapplerItem, properties: Properties, simulators: Simulators
+) -> Iterator[Part]:
+    """The main graph, and the bodies of the functions that it calls, callers first."""
+    fed, fetched = _node_names(item.feed), _node_names(item.fetch)
+    simulated = simulators.of(graph, properties, fetched, frozenset(fed))
+    yield Part("", graph, Context.of_item(item, properties, simulated))
+    library = graph.library
+    if not isinstance(library, Library):
+        return
+    is_settled = is_final(item.graph_def)
+
+    def stays(node: Node) -> bool:
+        """Nothing would act on what XLA compiles; what Grappler gets last would change bits."""
+        return is_compiled(node) or (is_settled and is_given_to_grappler(node, library))
+
+    for name in library.called_by(graph, stays):
+        body = library.graph(name)
+        known = properties.function(name)
+        results = [node.name for node in body if node.op == RESULT]
+        kept = library.control_outputs(name)
+        context = Context(
+            known,
+            fed=frozenset(node.name for node in body if node.op == ARGUMENT),
+            fetched=frozenset(results),
+            kept=frozenset(kept),
+            # What is given to a function is made before it starts, so nothing is fed.
+            simulated=simulators.of(body, known, (*results, *kept), frozenset()),
+        )
+        yield Part(name, body, context)
+
+
+def _node_names(references: tuple[str, ...]) -> list[str]:
+    return [name.partition(":")[0] for name in references]

@@ -1,0 +1,79 @@
+"""What is tried for a budget, in which order, and how a limited time is shared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from memopt.attempts import attempts
+from memopt.optimizer import MemoryOptimizer
+from memopt.passes import Fission, Rematerialization
+
+if TYPE_CHECKING:
+    from memopt.passes import Pass
+    from memopt.pipeline import Pipeline
+
+P = TypeVar("P", bound="Pass")
+
+
+def pipeline(planning_seconds: float = 0.0, *, find_lowest: bool = True) -> Pipeline:
+    planner = Rematerialization(planning_seconds=planning_seconds, find_lowest=find_lowest)
+    return MemoryOptimizer("ordered", budget="50%", rematerialization=planner).pipeline()
+
+
+def described(one: Pipeline) -> str:
+    fission = find(one, Fission)
+    if fission is None:
+        return "whole"
+    assert one.decisive == Fission.name
+    return "lowest" if fission.lowest else "split"
+
+
+def find(one: Pipeline, kind: type[P]) -> P | None:
+    return next((each for each in one.once if isinstance(each, kind)), None)
+
+
+@pytest.mark.parametrize(
+    ("is_out_of_reach", "expected"),
+    [(False, ["whole", "split", "lowest"]), (True, ["split", "whole", "lowest"])],
+)
+def test_without_a_limit_of_time_all_are_tried(is_out_of_reach: bool, expected: list[str]) -> None:
+    tried = list(attempts(pipeline(), is_out_of_reach=is_out_of_reach))
+    assert [described(each.pipeline) for each in tried] == expected
+    assert not any(each.is_last_resort for each in tried)
+
+
+def test_the_lowest_is_not_looked_for_where_nobody_wants_it() -> None:
+    tried = attempts(pipeline(find_lowest=False), is_out_of_reach=False)
+    assert [described(each.pipeline) for each in tried] == ["whole", "split"]
+
+
+def test_what_is_within_reach_has_all_of_the_time_first() -> None:
+    first, second = attempts(pipeline(4.0), is_out_of_reach=False)
+    assert [described(each.pipeline) for each in (first, second)] == ["whole", "split"]
+    assert seconds_of(first.pipeline) == [4.0]
+    assert seconds_of(second.pipeline) == [1.0, 4.0, 1.0]
+
+
+def test_after_all_of_the_time_nothing_else_is_tried() -> None:
+    tried = attempts(pipeline(1e-9), is_out_of_reach=False)
+    assert [described(each.pipeline) for each in tried] == ["whole"]
+
+
+def test_out_of_reach_the_time_is_shared() -> None:
+    first, second = attempts(pipeline(4.0), is_out_of_reach=True)
+    assert [described(each.pipeline) for each in (first, second)] == ["split", "whole"]
+    assert [each.is_last_resort for each in (first, second)] == [False, True]
+    assert seconds_of(first.pipeline) == [2.0, 4.0, 2.0]
+    assert seconds_of(second.pipeline) == [2.0]
+
+
+def seconds_of(one: Pipeline) -> list[float]:
+    """For planning and trials of the splitting, and for the plan."""
+    found = []
+    if (fission := find(one, Fission)) is not None:
+        found += [fission.planning_seconds, fission.trial_seconds]
+    planner = find(one, Rematerialization)
+    assert planner is not None
+    return [*found, planner.planning_seconds]
