@@ -14,9 +14,8 @@ VERSION_TESTS := $(wildcard tests/plugin) tests/runtime tests/models tests/test_
 	tests/graph/test_graphdef.py tests/buffers/test_assignment.py tests/costs/test_estimator_parity.py \
 	tests/passes/test_pass_contract.py tests/passes/test_ordering_meaning.py \
 	tests/passes/test_recomputation_meaning.py tests/passes/test_rematerialization_meaning.py
-LARGE_MODELS := resnet50 or mobilenetv2 or densenet121 or vgg16
 
-.PHONY: help setup lint types test test-slow test-cluster test-versions demo benchmark fuzz mutations docs clean \
+.PHONY: help setup lint types test test-slow test-exhaustive test-cluster test-versions demo benchmark fuzz mutations docs clean \
 	$(VERSIONS:%=test-tensorflow-%)
 
 help:  ## show this list
@@ -38,10 +37,13 @@ types: $(SETUP)  ## mypy, strict
 	$(BIN)/mypy
 
 test: lint types  ## lint, types and the test suite
-	$(BIN)/python -m pytest -m 'not slow' -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m 'not slow and not exhaustive' -n 2 --dist worksteal
 
 test-slow: $(SETUP)  ## the tests that take minutes
-	$(BIN)/python -m pytest -m 'slow and not cluster' -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m 'slow and not cluster and not exhaustive' -n 2 --dist worksteal
+
+test-exhaustive: $(SETUP)  ## the same tests on the largest models, which take half an hour
+	$(BIN)/python -m pytest -m exhaustive -n 2 --dist worksteal
 
 test-cluster: $(SETUP)  ## fleets on a cluster of three nodes, which wants the machine for itself
 	$(BIN)/python -m pytest -m cluster
@@ -49,7 +51,7 @@ test-cluster: $(SETUP)  ## fleets on a cluster of three nodes, which wants the m
 test-versions: $(VERSIONS:%=test-tensorflow-%)  ## part of the tests on older releases of TensorFlow
 
 $(VERSIONS:%=test-tensorflow-%): test-tensorflow-%: .venv-tf%/.installed
-	.venv-tf$*/bin/python -m pytest -m 'not slow' -k 'not ($(LARGE_MODELS))' -n 2 $(VERSION_TESTS)
+	.venv-tf$*/bin/python -m pytest -m 'not slow and not exhaustive' -n 2 $(VERSION_TESTS)
 
 $(VERSIONS:%=.venv-tf%/.installed): .venv-tf%/.installed: pyproject.toml
 	test -x .venv-tf$*/bin/python || $(VERSION_PYTHON) -m venv .venv-tf$*

@@ -27,13 +27,15 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 _START_WORKER = worker_process.start_worker
 
-LARGEST = ("resnet50", "densenet121", "mobilenetv2", "vgg16", "gpt")
+LARGE = ("resnet50", "gpt")
 """Some minutes of every ten, for little that unet and bert do not show."""
+LARGEST = ("densenet121", "mobilenetv2", "vgg16")
+"""As many again, for little that those do not show."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the largest models as slow; skip what a release cannot."""
+    """Mark large models as slow, the largest as exhaustive; skip what a release cannot."""
     for item in items:
         for mark in item.iter_markers("not_on_tensorflow"):
             _skip_on(item, *mark.args)
@@ -43,6 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # Some parameters are arrays, which do not compare to one truth.
         names = [value for value in call.params.values() if isinstance(value, str)]
         if not set(names).isdisjoint(LARGEST):
+            item.add_marker(pytest.mark.exhaustive)
+        elif not set(names).isdisjoint(LARGE):
             item.add_marker(pytest.mark.slow)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from memopt.errors import BudgetError
-from memopt.planning.annealing import anneal, new_best, record, tidy
+from memopt.planning.annealing import new_best, record
 from memopt.planning.bounds import Bounds
 from memopt.planning.checker import judge
 from memopt.planning.cost_graph import CostGraph, Operation
@@ -22,15 +22,17 @@ from memopt.planning.initial_plans import Starts, Steps, unchanged
 from memopt.planning.plan import Plan
 from memopt.planning.problem import COPIES, problem_of
 from memopt.planning.search_effort import ROUNDS, Effort
-from memopt.planning.sequence_state import OVERSHOOT, fill, new_state
-from memopt.progress import Task, found, task
+from memopt.planning.searches import Searches, rank, steps_of
+from memopt.planning.sequence_state import fill, new_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from memopt.planning.annealing import Best, Schedule
+    from memopt.planning.annealing import Best
     from memopt.planning.plan import Status
-    from memopt.planning.sequence_state import State
+
+_NEXT_SEED = 1_000_003
+"""What is added to the seed where a search goes on; seeds that people give lie closer together."""
 
 
 def plan_graph(
@@ -49,7 +51,8 @@ def plan_graph(
         graph: What to plan.
         budget_bytes: What may be in use at any step, everything included.
         seed: Of the search.
-        time_limit_s: When to stop at the latest.
+        time_limit_s: How long to search, unless nothing can be better; without, as long as suits
+            the graph's size.
         exact: Whether CP-SAT goes on where the search ends.
 
     Raises:
@@ -70,9 +73,6 @@ class Planner:
         effort: How much is searched; what suits the graph if not given.
         walks: Whether walks along orders are among what `search` starts from: they take a while.
         exact: Whether CP-SAT goes on where the search ends.
-
-    Attributes:
-        is_finished: Whether no search was stopped by the time limit.
 
     Raises:
         OptionsError: OR-Tools is asked for, and not there.
@@ -98,8 +98,7 @@ class Planner:
         self._walks = walks
         self._problem = problem_of(graph)
         self._measured = new_state(self._problem, 0, seed)
-        self.is_finished = True
-        self._task = Task("")
+        self._searches = Searches(graph, self._problem, self._deadline_s)
 
     @cached_property
     def _starts(self) -> Starts:
@@ -110,12 +109,16 @@ class Planner:
         """What no plan can be better than."""
         return Bounds(self._problem, self._graph.order)
 
-    def plan(self, budget_bytes: int, starts: Iterable[Steps] = ()) -> Plan:
+    def plan(
+        self, budget_bytes: int, starts: Iterable[Steps] = (), *, most_s: float = math.inf
+    ) -> Plan:
         """A plan for a budget.
 
         Args:
             budget_bytes: What may be in use at any step, everything included.
             starts: Sequences to begin with, besides those that are constructed.
+            most_s: For how long it goes on, where there is a time limit; what suits the graph's
+                size is searched in any case.
 
         Raises:
             BudgetError: No plan was found.
@@ -128,6 +131,7 @@ class Planner:
         is_impossible = False
         if self._is_exact:
             least, is_impossible = self._refine(best, room, least)
+        self._search_on(best, room, least, started_s + most_s)
         if best.numbers[1]:
             raise self._refusal(budget_bytes, is_impossible=is_impossible)
         steps = steps_of(best)
@@ -137,7 +141,7 @@ class Planner:
         if judgement.peak_bytes > budget_bytes:
             raise AssertionError("the search lost count of the bytes in use")
         lower_bound = graph.base_cost + least
-        status: Status = "feasible" if self.is_finished else "time limit"
+        status: Status = "feasible" if self._searches.is_finished else "time limit"
         return Plan(
             sequence=tuple(graph.ids[op] for op in steps.operations),
             swaps=swaps,
@@ -164,16 +168,16 @@ class Planner:
         best, fresh = new_best(state), new_best(state)
         walks = self._starts.within(room) if self._walks else (unchanged(self._graph.order),)
         for steps in (*walks, *starts):
-            self._offer(state, best, steps)
-        if self._is_perfect(best):
+            self._searches.offer(state, best, steps)
+        if self._searches.is_perfect(best):
             return steps_of(best), True
-        with self._telling("searching", (effort.explore, *effort.rework, *effort.rework)):
+        with self._searches.telling("searching", (effort.explore, *effort.rework, *effort.rework)):
             fill(self._problem, state, *unchanged(self._graph.order))
-            self._anneal(state, fresh, effort.explore)
+            self._searches.anneal(state, fresh, effort.explore)
             for schedule in effort.rework:
-                self._improve(state, fresh, schedule)
-                self._improve(state, best, schedule)
-        best = min(best, fresh, key=_rank)
+                self._searches.improve(state, fresh, schedule)
+                self._searches.improve(state, best, schedule)
+        best = min(best, fresh, key=rank)
         return steps_of(best), not best.numbers[1]
 
     def search_near(self, budget_bytes: int, starts: Iterable[Steps]) -> tuple[Steps, bool]:
@@ -186,10 +190,10 @@ class Planner:
         state = new_state(self._problem, budget_bytes - self._graph.held_bytes, self._seed)
         best = new_best(state)
         for steps in starts:
-            self._offer(state, best, steps)
-        with self._telling("searching nearby", self._effort.rework):
+            self._searches.offer(state, best, steps)
+        with self._searches.telling("searching nearby", self._effort.rework):
             for schedule in self._effort.rework:
-                self._improve(state, best, schedule)
+                self._searches.improve(state, best, schedule)
         return steps_of(best), not best.numbers[1]
 
     def _search(self, room: int, starts: Iterable[Steps]) -> Best:
@@ -197,20 +201,20 @@ class Planner:
         state = new_state(self._problem, room, self._seed)
         best = new_best(state)
         for steps in (*self._starts.within(room), *starts):
-            self._offer(state, best, steps)
-        if not self._is_perfect(best):
+            self._searches.offer(state, best, steps)
+        if not self._searches.is_perfect(best):
             for steps in self._starts.others(room):
-                self._offer(state, best, steps, only_within=True)
+                self._searches.offer(state, best, steps, only_within=True)
         effort = self._effort
         rounds = (effort.reorder, effort.combine) * effort.rounds
-        with self._telling("searching", (effort.polish, *rounds, effort.finish)):
-            self._improve(state, best, effort.polish)
-            self._tell(best)
+        with self._searches.telling("searching", (effort.polish, *rounds, effort.finish)):
+            self._searches.improve(state, best, effort.polish)
+            self._searches.tell(best)
             for _ in range(effort.rounds):
-                if self.is_finished and not self._is_perfect(best):
-                    self._start_over(state, best, effort)
-                    self._tell(best)
-            self._improve(state, best, effort.finish)
+                if self._searches.is_finished and not self._searches.is_perfect(best):
+                    self._searches.start_over(state, best, effort)
+                    self._searches.tell(best)
+            self._searches.improve(state, best, effort.finish)
         return best
 
     def _search_further(self, best: Best, room: int) -> Best:
@@ -220,13 +224,37 @@ class Planner:
         state = new_state(self._problem, room, self._seed)
         fill(self._problem, state, *self.lowest)
         record(state, best)
-        self._improve(state, best, self._effort.polish)
+        self._searches.improve(state, best, self._effort.polish)
         return best
+
+    def _search_on(self, best: Best, room: int, least: int, end_s: float) -> None:
+        """Where there is time, search on until it is up or nothing can be better.
+
+        In turns: from the order that was given, as at first; in chains, far from the best sequence;
+        one by one, near it. Each time with other random numbers.
+        """
+        if math.isinf(self._deadline_s):
+            return
+        effort = self._effort
+        for number in itertools.count(1):
+            if self._searches.costs_no_more(best, least) or time.monotonic() > end_s:
+                return
+            if not self._searches.is_finished:
+                return
+            state = new_state(self._problem, room, self._seed + number * _NEXT_SEED)
+            before = rank(best)
+            schedules = (effort.reorder, effort.combine, effort.explore, effort.polish)
+            with self._searches.telling(f"searching on, round {number}", schedules):
+                self._searches.start_over(state, best, effort)
+                for schedule in (effort.explore, effort.polish):
+                    self._searches.improve(state, best, schedule)
+            if rank(best) < before:
+                self._searches.tell(best)
 
     def _least_cost(self, best: Best, room: int) -> int:
         """What every plan costs at least on top of everything once, as far as it is known."""
         least = self.bounds.extra_cost(room)
-        if best.numbers[1] or best.numbers[2] - self._graph.base_cost == least:
+        if best.numbers[1] or self._searches.costs_no_more(best, least):
             return least
         return self._frontiers.extra_cost(room, least)
 
@@ -241,7 +269,7 @@ class Planner:
             What every plan costs at least on top of everything once, and whether there is none.
         """
         extra_cost = int(best.numbers[2]) - self._graph.base_cost
-        if not best.numbers[1] and extra_cost == least:
+        if self._searches.costs_no_more(best, least):
             return least, False
         steps = steps_of(best)
         refined = refine_apart(
@@ -258,8 +286,8 @@ class Planner:
             )
         )
         found = Steps(np.array(refined.operations), np.array(refined.swapped))
-        self._offer(new_state(self._problem, room, self._seed), best, found)
-        self.is_finished &= refined.is_finished
+        self._searches.offer(new_state(self._problem, room, self._seed), best, found)
+        self._searches.is_finished &= refined.is_finished
         return max(least, refined.extra_cost), refined.is_impossible
 
     @cached_property
@@ -270,13 +298,13 @@ class Planner:
         """
         steps = self._lowest_constructed()
         schedules = [schedule for _, schedule in self._effort.lower]
-        with self._telling("looking for the lowest peak", schedules):
+        with self._searches.telling("looking for the lowest peak", schedules):
             for share, schedule in self._effort.lower:
                 budget_bytes = max(self.bounds.least_bytes, int(self._peak(steps) * share))
                 state = new_state(self._problem, budget_bytes, self._seed)
                 best = new_best(state)
                 fill(self._problem, state, *steps)
-                self._anneal(state, best, schedule)
+                self._searches.anneal(state, best, schedule)
                 steps = min(steps, steps_of(best), key=self._peak)
         return steps
 
@@ -290,55 +318,6 @@ class Planner:
             low, high = (low, room) if self._peak(steps) <= room else (room, high)
             found = min(found, steps, key=self._peak)
         return found
-
-    def _start_over(self, state: State, best: Best, effort: Effort) -> None:
-        """Look for an order that needs little, then recompute what does not fit in it."""
-        ordered = new_best(state)
-        fill(self._problem, state, *unchanged(self._graph.order))
-        self._anneal(state, ordered, effort.reorder)
-        combined = new_best(state)
-        fill(self._problem, state, *steps_of(ordered))
-        self._anneal(state, combined, effort.combine)
-        fill(self._problem, state, *steps_of(combined))
-        record(state, best)
-
-    def _improve(self, state: State, best: Best, schedule: Schedule) -> None:
-        """Search around the best sequence."""
-        if self._is_perfect(best):
-            return
-        fill(self._problem, state, *steps_of(best))
-        self._anneal(state, best, schedule)
-        self._offer(state, best, steps_of(best))
-
-    def _offer(self, state: State, best: Best, steps: Steps, *, only_within: bool = False) -> None:
-        """Record a sequence, without what it computes needlessly, if it is the best."""
-        fill(self._problem, state, *steps)
-        if only_within and state.numbers[OVERSHOOT]:
-            return
-        tidy(self._problem, state)
-        record(state, best)
-
-    def _anneal(self, state: State, best: Best, schedule: Schedule) -> None:
-        self.is_finished &= anneal(
-            self._problem, state, best, schedule, self._deadline_s, self._task.advance
-        )
-
-    def _tell(self, best: Best) -> None:
-        """Say what a plan costs that is within the budget, if there is one already."""
-        if not best.numbers[1]:
-            share = int(best.numbers[2]) / max(self._graph.base_cost, 1)
-            found(f"a plan within the budget costs x{share:.3f} of computing everything once")
-
-    @contextmanager
-    def _telling(self, what: str, schedules: Iterable[Schedule]) -> Iterator[None]:
-        """Say how far searches are; some end early, or are not needed."""
-        outer, left_s = self._task, self._deadline_s - time.monotonic()
-        with task(what, sum(schedule.edits for schedule in schedules), left_s) as under_way:
-            self._task = under_way
-            try:
-                yield
-            finally:
-                self._task = outer
 
     @property
     def lowest_bytes(self) -> int:
@@ -368,10 +347,6 @@ class Planner:
         yield from self._starts.within(room)
         yield from self._starts.others(room)
 
-    def _is_perfect(self, best: Best) -> bool:
-        """Whether nothing can be better: everything fits, and is computed once."""
-        return bool(best.numbers[1] == 0 and best.numbers[2] == self._graph.base_cost)
-
     def _peak(self, steps: Steps) -> int:
         """The peak of a sequence, without what is held throughout."""
         fill(self._problem, self._measured, *steps)
@@ -386,14 +361,3 @@ def prepare() -> None:
     last = Operation(1, (8,), inputs=((0, 0), (1, 0)), kept=(0,))
     graph = CostGraph.build([first, middle, last])
     Planner(graph, effort=Effort.of(graph.operation_count, rounds=1)).search(1)
-
-
-def _rank(best: Best) -> tuple[int, int]:
-    """Less is better: bytes over the budget, then costs."""
-    return int(best.numbers[1]), int(best.numbers[2])
-
-
-def steps_of(best: Best) -> Steps:
-    """The sequence that a search found."""
-    length = int(best.numbers[0])
-    return Steps(best.operations[:length].copy(), best.swapped[:length].copy())

@@ -60,7 +60,8 @@ def sweep(
             under_way.update(number)
             try:
                 starts = [_steps(index, each) for each in plans[-1:]]
-                plans.append(planner.plan(int(budget_bytes), starts))
+                share_s = (deadline_s - time.monotonic()) / (budgets - number)
+                plans.append(planner.plan(int(budget_bytes), starts, most_s=share_s))
             except BudgetError:
                 # Time was short.
                 continue

@@ -56,6 +56,7 @@ def test_keras_steps_that_xla_compiles_keep_a_budget() -> None:
             assert after <= budget
 
 
+@pytest.mark.slow
 def test_a_decorated_function_that_xla_compiles_keeps_its_budget() -> None:
     trained = train_compiled("", "decorated")
     ((outcome, _, before, after, budget),) = trained["records"]

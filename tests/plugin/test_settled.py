@@ -46,8 +46,9 @@ def _nested(function: ConcreteFunction) -> ConcreteFunction:
     [
         pytest.param("bert", {"budget": "80%"}, marks=pytest.mark.slow),
         ("mlp", {"budget": "80%"}),
+        ("mlp", {"level": "ordered"}),
         ("gpt", {"budget": "60%"}),
-        ("unet", {"level": "ordered"}),
+        pytest.param("unet", {"level": "ordered"}, marks=pytest.mark.slow),
     ],
 )
 def test_a_rewritten_step_has_the_bits_of_the_step_under_defaults(
@@ -58,6 +59,7 @@ def test_a_rewritten_step_has_the_bits_of_the_step_under_defaults(
     assert _train(name, lambda function: memopt.rewrite(_nested(function), **options)) == expected
 
 
+@pytest.mark.slow
 def test_grappler_after_memopt_changes_bits() -> None:
     """Why it works before: it does other things to a rewritten graph than to the original."""
     expected = _train("bert", lambda function: function)
@@ -68,6 +70,7 @@ def test_grappler_after_memopt_changes_bits() -> None:
     assert _train("bert", rewritten) != expected
 
 
+@pytest.mark.slow
 def test_loops_are_built_again() -> None:
     expected = _train("lstm", lambda function: function)
     assert _train("lstm", _settled) == expected

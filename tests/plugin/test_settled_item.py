@@ -19,7 +19,9 @@ def _item(name: str) -> GrapplerItem:
     return GrapplerItem(step.graph_def, feed=step.feed, fetch=step.fetch)
 
 
-@pytest.mark.parametrize("name", ["mlp", "bert", "convnet_v1"])
+@pytest.mark.parametrize(
+    "name", ["mlp", pytest.param("bert", marks=pytest.mark.slow), "convnet_v1"]
+)
 def test_the_result_is_equal_under_defaults(name: str) -> None:
     item = _item(name)
     result = memopt.optimize(item, level="ordered", after_grappler=True)

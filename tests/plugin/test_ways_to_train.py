@@ -7,12 +7,12 @@ from support.child import run_child
 from support.programs.pairs import rewritten_kinds
 from support.programs.ways import WAYS
 
-RARE = ("scaled_loss", "accumulated", "pipeline")
+QUICK = ("mixed_precision", "eager")
 
 
 @pytest.mark.parametrize(
     "names",
-    [tuple(way for way in WAYS if way not in RARE), pytest.param(RARE, marks=pytest.mark.slow)],
+    [QUICK, pytest.param(tuple(way for way in WAYS if way not in QUICK), marks=pytest.mark.slow)],
     ids=len,
 )
 def test_results_are_the_same_to_the_last_bit(names: tuple[str, ...]) -> None:

@@ -72,6 +72,7 @@ def half_step(relu_step: ConcreteFunction) -> ConcreteFunction:
     return memopt.rewrite(relu_step, budget="50%")
 
 
+@pytest.mark.slow
 def test_without_a_budget_results_are_kept_instead_of_fused_again(
     relu_step: ConcreteFunction,
 ) -> None:
@@ -128,6 +129,7 @@ def test_other_last_bits_are_refused_unless_accepted() -> None:
     assert memopt.rewrite(step, budget="80%", same_bits=False) is not step
 
 
+@pytest.mark.slow
 def test_a_budget_out_of_reach_is_an_error_that_says_what_is_in_use(
     relu_step: ConcreteFunction,
 ) -> None:
@@ -177,6 +179,7 @@ def test_shapes_have_to_be_known() -> None:
         memopt.rewrite(make_step(tf.nn.relu, known=False), budget="50%")
 
 
+@pytest.mark.slow
 def test_barriers_are_gone_before_equal_operations_are_merged(relu_step: ConcreteFunction) -> None:
     """So on a CPU copies have to wait for data. JAX's own way is for other compilers."""
     program = Program.from_concrete_function(relu_step)
@@ -209,6 +212,7 @@ def test_what_a_graph_has_compiled_stays_as_it_is(relu_step: ConcreteFunction) -
     assert bodies == {each.signature.name: each for each in before.library.function}
 
 
+@pytest.mark.slow
 def test_functions_inside_are_seen_through() -> None:
     """A model that is a function of its own, differentiated: two calls, until they are inlined."""
     import tensorflow as tf

@@ -8,6 +8,8 @@ from support.programs.pairs import train_pairs
 from support.programs.steps import KINDS
 
 
-def main(*options: str) -> dict[str, Any]:
-    """For each kind: what came of it without and with memopt, and the records."""
-    return train_pairs(KINDS, **dict(option.split("=") for option in options))
+def main(option: str, *kinds: str) -> dict[str, Any]:
+    """For each kind, or each of some: what came of it without and with memopt, and the records."""
+    name, _, value = option.partition("=")
+    chosen = {kind: train for kind, train in KINDS.items() if kind in kinds or not kinds}
+    return train_pairs(chosen, **{name: value})
