@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 from support.commands import run
+from support.layered_graphs import layered_graph
 
 from memopt import progress
 from memopt.planning.annealing import Schedule, anneal, new_best
@@ -151,6 +152,22 @@ def test_bars_come_and_go() -> None:
 )
 def test_in_a_pipe_nothing_is_shown_unless_asked_for(mode: str, kind: type[Silent]) -> None:
     assert type(display_for(mode, io.StringIO())) is kind  # type: ignore[arg-type]  # one of MODES
+
+
+def test_with_time_a_search_goes_on_and_says_what_it_finds() -> None:
+    graph = layered_graph(60, seed=1)
+    effort = Effort.of(graph.operation_count, rounds=1, edits_per_operation=3_000)
+    budget = int(judge(graph, graph.order.tolist()).peak_bytes * 0.8)
+    first = Planner(graph, effort=effort).plan(budget)
+    assert first.status == "feasible"
+    notes = Notes()
+    with listening(notes):
+        # There is a plan that costs as little as any can: there it ends.
+        further = Planner(graph, time_limit_s=600, effort=effort).plan(budget)
+    assert further.status == "optimal"
+    assert further.cost < first.cost
+    share = further.cost / further.base_cost
+    assert notes.last_found.endswith(f"costs x{share:.3f} of computing everything once")
 
 
 def test_a_search_says_how_far_it_is_and_its_plan_is_the_same() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.remat_networks import random_network
@@ -13,13 +14,16 @@ from support.rematerialized import assert_computes_the_same
 from support.step_networks import layers
 
 from memopt import time_limit
+from memopt.rematerialization import plan_choice
 from memopt.rematerialization.algorithms import BEST, PATH, PLANNER, SEGMENTS, STANDARD
 from memopt.rematerialization.limits import Limits
 from memopt.rematerialization.plan_choice import make_plan
+from memopt.rematerialization.planned import entry
 from memopt.time_limit import NO_LIMIT, TimeIsUpError, TimeLimit
 
 if TYPE_CHECKING:
     from memopt.rematerialization.network import Network
+    from memopt.rematerialization.rematerialized import Rematerialized
 
 NETWORKS = {"layers": layers(20), "random": random_network(Random(3), 60)}
 
@@ -47,16 +51,28 @@ def test_what_is_found_until_then_runs_and_needs_no_more_than_nothing(
                 assert_computes_the_same(plan.done)
 
 
-def test_a_limit_that_is_not_reached_changes_nothing() -> None:
-    network = NETWORKS["layers"]
-    limits = Limits(network.peak_bytes // 2)
-    plan, same = (
-        make_plan(BEST, network, Limits(limits.limit_bytes, time_limit=time_limit))
-        for time_limit in (NO_LIMIT, TimeLimit.after(1000))
-    )
-    assert plan.done is not None
-    assert same.done is not None
-    assert plan.done.sequence == same.done.sequence
+@pytest.mark.parametrize(("name", "share"), [("layers", 0.5), ("random", 0.85)])
+def test_with_time_left_the_planner_goes_on_with_other_seeds(
+    name: str, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as plans get cheaper; without a limit the same plan is made every time."""
+    seeds: list[int] = []
+
+    def plan_from(*arguments: Any) -> Rematerialized:
+        seeds.append(arguments[3] if len(arguments) > 3 else 0)
+        return entry.plan_from(*arguments)
+
+    monkeypatch.setattr(plan_choice, "plan_from", plan_from)
+    network = NETWORKS[name]
+    limits = Limits(int(share * network.peak_bytes))
+    plan = make_plan(BEST, network, limits)
+    assert set(seeds) == {0}
+    further = make_plan(BEST, network, replace(limits, time_limit=TimeLimit.after(1000)))
+    assert seeds[-1] > 0
+    assert further.keeps(limits.limit_bytes)
+    assert further.added_ns <= plan.added_ns
+    assert further.done is not None
+    assert_computes_the_same(further.done)
 
 
 @pytest.mark.usefixtures("clock")

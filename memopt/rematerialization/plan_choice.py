@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -38,6 +40,8 @@ _TIME_FOR_TWO_S = 5.0
 """Seconds that have to be left for the planner to begin twice, with starts and without."""
 _WORTH_IT = 0.99
 """The share of a peak that another must not exceed to be worth its copies."""
+_CHEAPER = 0.98
+"""The share of another plan's added time that a plan has to stay below to be worth the search."""
 _ROOM_ATTEMPTS = 2
 """How often a plan is made within less than the limit, since the allocator finds no room for it."""
 _LEAST_SHARE = 25
@@ -144,12 +148,35 @@ def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan)
             under_way.update(len(_STARTS) + 1, "planner, from anew")
             # Starts that were worked out to the end can lead it to where nothing cheap is near.
             plans += map(limits.measure, planner(network, limits))
+        if limits.allocator is None:
+            plans += _further_plans(network, limits, plans, under_way)
     if limits.allocator is None or all(plan.peak_bytes > limits.limit_bytes for plan in plans):
         return plans
     if planned.keeps(limits.limit_bytes):
         return [planned]
     # To look for room takes much longer than to plan, and the planner finds it more often.
     return [planned, *(_with_room(ALGORITHMS[name], network, limits, nothing) for name in _STARTS)]
+
+
+def _further_plans(
+    network: Network, limits: Limits, plans: Sequence[Plan], under_way: Task
+) -> list[Plan]:
+    """With a limited time: plans from the best one, with other seeds, while they get better."""
+    found: list[Plan] = []
+    if math.isinf(limits.time_limit.end_s):
+        return found
+    best = _cheapest_within(plans, limits)
+    seeds = itertools.count(1)
+    while best is not None and best.done is not None and not limits.time_limit.is_over:
+        seed = next(seeds)
+        under_way.say(f"planner, seed {seed}")
+        further = limits.measure(plan_from(network, limits, [best.done], seed))
+        found.append(further)
+        is_better = further.keeps(limits.limit_bytes) and (
+            further.added_ns < _CHEAPER * best.added_ns
+        )
+        best = further if is_better else None
+    return found
 
 
 def _with_room(algorithm: Algorithm, network: Network, limits: Limits, nothing: Plan) -> Plan:

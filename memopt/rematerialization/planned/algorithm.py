@@ -63,6 +63,7 @@ def rematerialize_planned(  # noqa: PLR0913 - options that stand by themselves
     pack: Pack = lambda done: (done, 0),
     enough_weight: int = 0,
     time_limit: TimeLimit = NO_LIMIT,
+    seed: int = 0,
 ) -> Rematerialized:
     """The cheapest sequence within a limit that the planner finds; the nearest to it if none is.
 
@@ -80,8 +81,9 @@ def rematerialize_planned(  # noqa: PLR0913 - options that stand by themselves
         enough_weight: What a plan may cost that the allocator finds room for; 0 if the cheapest is
             looked for, whatever it costs.
         time_limit: When to end with what was found.
+        seed: Of all searches.
     """
-    planning = _Planning(network, limit_bytes, forms, starts, time_limit)
+    planning = _Planning(network, limit_bytes, forms, starts, time_limit, seed)
     if enough_weight:
         return planning.find_enough(pack, enough_weight)
     best, steps = planning.plan()
@@ -100,6 +102,7 @@ class _Planning:
         forms: Mapping[int, Sequence[Form]],
         starts: Iterable[Rematerialized],
         time_limit: TimeLimit,
+        seed: int,
     ) -> None:
         self._time_limit = time_limit
         self._limit_bytes = limit_bytes
@@ -111,6 +114,7 @@ class _Planning:
         graph = self._reduction.cost_graph
         self._planner = Planner(
             graph,
+            seed,
             time_limit_s=time_limit.left_s,
             effort=Effort.of(
                 graph.operation_count,

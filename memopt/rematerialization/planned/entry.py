@@ -25,8 +25,17 @@ def planner(network: Network, limits: Limits) -> Iterator[Rematerialized]:
     yield plan_from(network, limits, ())
 
 
-def plan_from(network: Network, limits: Limits, starts: Sequence[Rematerialized]) -> Rematerialized:
-    """The planner's plan, which starts from what other algorithms found."""
+def plan_from(
+    network: Network, limits: Limits, starts: Sequence[Rematerialized], seed: int = 0
+) -> Rematerialized:
+    """The planner's plan, which starts from what other algorithms found.
+
+    Args:
+        network: The sequence with its buffers.
+        limits: What to keep to.
+        starts: What they found.
+        seed: Of the planner's searches.
+    """
     # Not before it is used: it imports numba, which takes a while.
     from memopt.rematerialization.planned.algorithm import rematerialize_planned
 
@@ -38,4 +47,5 @@ def plan_from(network: Network, limits: Limits, starts: Sequence[Rematerialized]
         pack=limits.pack,
         enough_weight=int(limits.enough_overhead * network.weight) if limits.allocator else 0,
         time_limit=limits.time_limit,
+        seed=seed,
     )
