@@ -411,6 +411,7 @@ def _parts(
             kept=frozenset(kept),
             # What is given to a function is made before it starts, so nothing is fed.
             simulated=simulators.of(body, known, (*results, *kept), frozenset()),
+            in_function=True,
         )
         yield _Part(name, body, context)
 
