@@ -34,7 +34,8 @@ def plain(x: tf.Tensor) -> tf.Tensor:
 
 
 def called(step: Step) -> Step:
-    return tf.function(step, autograph=False)
+    function: Step = tf.function(step, autograph=False)
+    return function
 
 
 def unasked_ops(step: Step, *, in_function: bool = True) -> list[str]:
