@@ -5,8 +5,9 @@
 
 Every program is made from a seed, rewritten at every level and within three budgets, run for real,
 and compared bit for bit and with what was predicted. What fails is shrunk and kept as a case, which
-the tests run from then on. Every file is a graph, a plan, a profile or a table with random damage:
-commands say in one line what is wrong with it, or do their work.
+the tests run from then on; wrong predictions are told, and kept by whoever looks into them. Every
+file is a graph, a plan, a profile or a table with random damage: commands say in one line what is
+wrong with it, or do their work.
 """
 
 from __future__ import annotations
@@ -141,7 +142,10 @@ def work(kind: str, seeds: list[str]) -> None:
             mispredicted=sum(finding.kind == "prediction" for finding in outcome.findings),
         )
         case = None
-        if outcome.failures:
+        if kind == "cases" and outcome.findings:
+            # What was wrong once, be it only predicted wrongly, stays right.
+            case = plain
+        elif outcome.failures:
             outcome.findings = outcome.failures
             case = {**shrink(outcome).to_json(), "way": outcome.findings[0].way}
         findings = [f"{each.way}: {each.kind}: {each.what}" for each in outcome.findings]

@@ -32,6 +32,7 @@ class Context:
             use, by name; the others have no limit.
         runtime: What kernels run on; this machine, without oneDNN, if not given.
         costs: How long operations take; by the analytical model if not given.
+        in_function: Whether the graph runs as a function as it is: see `GrapplerItem`.
     """
 
     properties: Properties
@@ -43,6 +44,7 @@ class Context:
     device_limits_bytes: Mapping[str, int] = field(default_factory=dict)
     runtime: Runtime | None = None
     costs: CostModel | None = None
+    in_function: bool = False
 
     @classmethod
     def of_item(
@@ -55,6 +57,7 @@ class Context:
             fetched=_nodes(item.fetch),
             kept=_nodes(item.keep),
             simulated=simulated,
+            in_function=item.in_function,
         )
 
     @property

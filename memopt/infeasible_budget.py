@@ -53,7 +53,7 @@ def _largest_there(after: MemoryTimeline) -> str:
     """The largest results of the step at its peak, in words; "" if there are none."""
     graph = after.buffer_graph
     found = [
-        f"{graph.nodes[graph.makers[buffer]].name!r} ({graph.size_bytes[buffer]} bytes)"
+        f"{graph.nodes[graph.makers[buffer]].name!r} ({after.memory_bytes(buffer)} bytes)"
         for buffer in after.results_at_peak()[:_LARGEST_SHOWN]
     ]
     return f", where the largest results in use are {', '.join(found)}" if found else ""

@@ -51,6 +51,8 @@ class GrapplerItem(Displayed):
         variables: For captured resources that arrive as Placeholders (a `tf.function`'s graph):
             node name to what is known of the variable.
         compiled: Whether XLA compiles all of it, as of a `tf.function(jit_compile=True)`.
+        in_function: Whether it runs as a function as it is. Then branches and loops run that nobody
+            asks for; whoever runs a graph for its fetches leaves them out.
     """
 
     graph_def: GraphDef
@@ -59,6 +61,7 @@ class GrapplerItem(Displayed):
     keep: tuple[str, ...] = ()
     variables: Mapping[str, VariableSpec] = field(default_factory=lambda: MappingProxyType({}))
     compiled: bool = False
+    in_function: bool = False
 
     @property
     def fetched_tensors(self) -> tuple[str, ...]:
@@ -139,6 +142,7 @@ class GrapplerItem(Displayed):
             ),
             variables=MappingProxyType(variables),
             compiled=is_compiled(function),
+            in_function=True,
         )
 
 

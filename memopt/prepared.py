@@ -129,6 +129,7 @@ def find_parts(
             kept=frozenset(kept),
             # What is given to a function is made before it starts, so nothing is fed.
             simulated=simulators.of(body, known, (*results, *kept), frozenset()),
+            in_function=True,
         )
         yield Part(name, body, context)
 

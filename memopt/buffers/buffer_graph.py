@@ -68,7 +68,8 @@ class BufferGraph(Displayed):
             updates the variable is one of its readers.
         reusable: By buffer: those buffers whose memory its maker puts it into if nobody else reads
             them any more, in the order in which the kernel tries them. The maker reads each of
-            them, and they are of the same size.
+            them, and they are of the same size, or larger: it reads a piece of one, and what it
+            puts there keeps all of that memory.
         next_values: By buffer of the value that a variable has before the step: the buffer of the
             one that it has after, which the next step finds. In the order of the handles.
         may_fuse: Whether oneDNN may be on where the graph runs.
@@ -127,7 +128,7 @@ class BufferGraph(Displayed):
                 for scratch, it_runs in zip(self.scratch_bytes, runs, strict=True)
             ],
             reusable=[
-                [source for source in sources if size_bytes[source] == size_bytes[buffer]]
+                [source for source in sources if holds[source] == holds[buffer]]
                 for buffer, sources in enumerate(self.reusable)
             ],
         )
@@ -147,7 +148,7 @@ class MemoryEvent(NamedTuple):
         kind: "allocate" or "free".
         buffer: The buffer; `SCRATCH` for scratch memory. When memory that several buffers had one
             after the other is freed, it is the last of them.
-        size_bytes: Its size.
+        size_bytes: Its size; of memory that is freed, how large that is.
     """
 
     position: int
@@ -170,6 +171,7 @@ class MemoryTimeline(Displayed):
         last_position: By buffer: the position of its last reader, or of its maker if nobody reads
             it; -1 if neither runs.
         reused: For each buffer that took over the memory of another: that other.
+        larger_bytes: By buffer that lies in memory of which it needs only a piece: all of that.
     """
 
     buffer_graph: BufferGraph
@@ -180,11 +182,16 @@ class MemoryTimeline(Displayed):
     peak_position: int
     last_position: list[int]
     reused: dict[int, int]
+    larger_bytes: dict[int, int] = field(default_factory=dict)
 
     @property
     def step_peak_bytes(self) -> int:
         """The most that the step has in use on top of what is held before it."""
         return self.peak_bytes - self.held_bytes
+
+    def memory_bytes(self, buffer: int) -> int:
+        """The size of the memory in which a buffer lies."""
+        return self.larger_bytes.get(buffer, self.buffer_graph.size_bytes[buffer])
 
     def live_at(self, position: int) -> list[int]:
         """The buffers in use while the node at a position runs, what is held before included.
@@ -202,7 +209,7 @@ class MemoryTimeline(Displayed):
             if buffer not in given
             and (graph.lasting[buffer] or not 0 <= self.last_position[buffer] < position)
         ]
-        return sorted(live, key=lambda buffer: (-graph.size_bytes[buffer], buffer))
+        return sorted(live, key=lambda buffer: (-self.memory_bytes(buffer), buffer))
 
     def results_at_peak(self) -> list[int]:
         """The buffers of the step's own that are in use at its peak, the largest ones first."""
@@ -224,7 +231,7 @@ class MemoryTimeline(Displayed):
                 yield MemoryEvent(position, "free", SCRATCH, scratch_bytes)
             for buffer in (*graph.read[node], *graph.made[node]):
                 if self._is_freed(buffer, position) and buffer not in given:
-                    yield MemoryEvent(position, "free", buffer, graph.size_bytes[buffer])
+                    yield MemoryEvent(position, "free", buffer, self.memory_bytes(buffer))
 
     def _overview(self) -> Overview:
         outcome = (
@@ -259,6 +266,7 @@ def simulate(buffer_graph: BufferGraph, sequence: Sequence[int]) -> MemoryTimeli
     last_position = _last_positions(graph, sequence)
     freed_bytes = _freed_bytes(graph, sequence, last_position)
     reused: dict[int, int] = {}
+    larger_bytes: dict[int, int] = {}
     held_bytes = in_use_bytes = graph.held_bytes
     usage_bytes: list[int] = []
     for position, node in enumerate(sequence):
@@ -272,7 +280,12 @@ def simulate(buffer_graph: BufferGraph, sequence: Sequence[int]) -> MemoryTimeli
                 continue
             reused[buffer] = source
             given.append(source)
-            freed_bytes[position] -= size_bytes[source]
+            taken_bytes = larger_bytes.get(source, size_bytes[source])
+            freed_bytes[position] -= taken_bytes
+            if taken_bytes != size_bytes[buffer]:
+                larger_bytes[buffer] = taken_bytes
+                if not graph.lasting[buffer]:
+                    freed_bytes[last_position[buffer]] += taken_bytes - size_bytes[buffer]
         usage_bytes.append(in_use_bytes + scratch_bytes[node])
         in_use_bytes -= freed_bytes[position]
     peak_bytes = max(usage_bytes, default=held_bytes)
@@ -285,6 +298,7 @@ def simulate(buffer_graph: BufferGraph, sequence: Sequence[int]) -> MemoryTimeli
         peak_position=usage_bytes.index(peak_bytes) if usage_bytes else -1,
         last_position=last_position,
         reused=reused,
+        larger_bytes=larger_bytes,
     )
 
 

@@ -15,6 +15,8 @@ from memopt.buffers.tensor_lists import add_list_op
 from memopt.buffers.variables import Variables
 from memopt.graph.functiondef import ARGUMENT, RESULT
 from memopt.graph.op_types import REF_VARIABLES, called_functions
+from memopt.graph.running import roots_of
+from memopt.graph.traversal import Numbering
 from memopt.shapes.constant_folding import Folding
 from memopt.shapes.constants import constant_numbers
 from memopt.shapes.loop_counters import known_number
@@ -49,6 +51,8 @@ class Callee:
         constants: By place and port of the first of equal ones: the buffers of constants, which
             all runs share.
         called: By place and name: the functions that nodes call, of which the same holds.
+        in_call: Whether it runs in a call that TensorFlow does not inline: it inlines none inside
+            of that either.
     """
 
     graph: Graph
@@ -58,6 +62,7 @@ class Callee:
     given: frozenset[str] = frozenset()
     constants: dict[tuple[int, int], int] = field(default_factory=dict)
     called: dict[tuple[int, str], Callee] = field(default_factory=dict)
+    in_call: bool = False
 
 
 class BufferBuilder:
@@ -216,16 +221,23 @@ class BufferBuilder:
         return run
 
     def stays_a_call(self, name: str) -> bool:
-        """Whether a function is declared not to be inlined."""
+        """Whether a function is declared not to be inlined, or called where none is."""
         library = self._callee.graph.library
-        return library is not None and library.stays_a_call(name)
+        is_declared = library is not None and library.stays_a_call(name)
+        return self._callee.in_call or is_declared
 
     def _load(self, name: str) -> Callee:
         library, runtime = self._callee.graph.library, self._callee.runtime
         assert library is not None
         graph, properties = library.graph(name), self._callee.properties.function(name)
-        folding = Folding.of(graph, properties if runtime.folds_constants else None)
-        return Callee(graph, properties, folding, runtime)
+        results = [node.name for node in graph if node.op == RESULT]
+        roots = roots_of(graph, results, library.control_outputs(name), in_function=True)
+        folding = Folding.of(
+            graph,
+            properties if runtime.folds_constants else None,
+            is_needed=Numbering.of(graph).running_for(roots),
+        )
+        return Callee(graph, properties, folding, runtime, in_call=self.stays_a_call(name))
 
     def _add_given(self, place: int) -> None:
         """The outputs of a node are there before the step and stay, if anybody needs them."""
@@ -254,7 +266,8 @@ class BufferBuilder:
         if placement.alias >= 0:
             return self.tensors.buffer(inputs[placement.alias])
         reusable = self._free_buffers(self.tensors.numbering.nodes[place], placement.reuses)
-        return self.tensors.make(place, self.tensors.output_bytes(place, port), reusable)
+        # Inputs that it may take over are as large as the output: a larger buffer has more in it.
+        return self.tensors.put(place, self.tensors.output_bytes(place, port), reusable)
 
     def _free_buffers(self, node: Node, slots: Sequence[int]) -> list[int]:
         """The buffers at input slots, without those that the node reads twice: it holds them."""

@@ -185,8 +185,8 @@ class _Branch(NamedTuple):
 def _take_largest(calls: _Calls, loop: Loop, functions: Sequence[str], given: Given) -> None:
     """Run the branch whose results hold most and, among equals, the one with the highest peak.
 
-    Where another one has a higher peak, that is in use before the branch begins: so neither the
-    peak nor what is held afterwards is ever more than what is told.
+    What another one has in use at most is in use before the branch begins, beside what it reads: so
+    neither the peak nor what is held afterwards is ever more than what is told.
     """
     pool = calls.tensors.pool
     values = dict(pool.values)
@@ -199,10 +199,11 @@ def _take_largest(calls: _Calls, loop: Loop, functions: Sequence[str], given: Gi
     largest = max(branches, key=lambda branch: branch.size)
     pool.values = {**pool.first_values, **largest.values}
     others = [branch for branch in branches if branch is not largest]
-    if others:
-        most_bytes = max(branch.size[-1] for branch in others)
-        loop.add(scratch_bytes=max(most_bytes, 0))
+    known = pool.with_contents(given.buffers)
     for branch in others:
+        # It holds what it reads, and the largest may read less.
+        read = dict.fromkeys(buffer for buffers in branch.turn.read for buffer in buffers)
+        loop.add(read=[b for b in read if b in known], scratch_bytes=max(branch.size[-1], 0))
         for buffers in branch.turn.made:
             for buffer in buffers:
                 pool.size_bytes[buffer] = 0

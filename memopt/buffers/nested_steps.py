@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from memopt.buffers.buffer_graph import BufferGraph, simulate
+from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -105,11 +105,15 @@ def _settle(loop: Loop, pool: Pool, read_elsewhere: Callable[[int], bool]) -> tu
         pool: All buffers.
         read_elsewhere: Whether other nodes than the loop read a buffer that it is given.
     """
-    rise = rise_bytes(loop, pool, read_elsewhere)
+    run = _simulated(loop, pool, read_elsewhere)
+    rise = run.timeline.step_peak_bytes
     inside = set(chain.from_iterable(loop.made))
     kept = [buffer for buffer in pool.with_contents(loop.kept) if buffer in inside]
     for buffer in inside.difference(kept):
         pool.size_bytes[buffer] = 0
+    for buffer in kept:
+        # It may keep the memory of which it is a piece.
+        pool.size_bytes[buffer] = run.memory_bytes(buffer, pool.size_bytes[buffer])
 
     def is_there(buffer: int) -> bool:
         """Whether its memory is that of a variable's value before the loop."""
@@ -131,6 +135,26 @@ def rise_bytes(inside: Turn | Loop, pool: Pool, is_held: Callable[[int], bool]) 
         pool: All buffers.
         is_held: Whether a buffer that they are given stays when they have read it.
     """
+    return _simulated(inside, pool, is_held).timeline.step_peak_bytes
+
+
+class _Run(NamedTuple):
+    """What operations inside a node have in use.
+
+    Attributes:
+        timeline: From the first operation to the last.
+        number: The numbers that buffers have in it.
+    """
+
+    timeline: MemoryTimeline
+    number: dict[int, int]
+
+    def memory_bytes(self, buffer: int, size_bytes: int) -> int:
+        """The size of the memory in which a buffer of a size lies."""
+        return self.timeline.larger_bytes.get(self.number[buffer], size_bytes)
+
+
+def _simulated(inside: Turn | Loop, pool: Pool, is_held: Callable[[int], bool]) -> _Run:
     number: dict[int, int] = {}
     for buffers in chain(inside.made, inside.read):
         for buffer in buffers:
@@ -151,7 +175,7 @@ def rise_bytes(inside: Turn | Loop, pool: Pool, is_held: Callable[[int], bool]) 
         lasting=lasting,
         reusable=_numbered((pool.reusable[buffer] for buffer in number), number),
     )
-    return simulate(numbered, range(len(inside.made))).step_peak_bytes
+    return _Run(simulate(numbered, range(len(inside.made))), number)
 
 
 def _numbered(lists: Iterable[Sequence[int]], number: dict[int, int]) -> list[list[int]]:

@@ -112,7 +112,12 @@ class PlacedTensors:
     def make(self, place: int, size_bytes: int, reusable: Sequence[int] = ()) -> int:
         """A buffer that a node allocates, or forwards from one of `reusable` of the same size."""
         sizes = self.pool.size_bytes
-        buffer = self.pool.add(size_bytes, [b for b in reusable if sizes[b] == size_bytes])
+        return self.put(place, size_bytes, [b for b in reusable if sizes[b] == size_bytes])
+
+    def put(self, place: int, size_bytes: int, reusable: Sequence[int]) -> int:
+        """A buffer that a node allocates, or puts into one of `reusable`, or into a piece of it."""
+        sizes = self.pool.size_bytes
+        buffer = self.pool.add(size_bytes, [b for b in reusable if sizes[b] >= size_bytes])
         self.made[place].append(buffer)
         return buffer
 

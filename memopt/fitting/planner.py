@@ -256,6 +256,7 @@ class SizePlanner:
             properties,
             fed=[name.partition(":")[0] for name in item.feed],
             fetched=[name.partition(":")[0] for name in item.fetch],
+            in_function=item.in_function,
         )
         return step.run_freely()
 

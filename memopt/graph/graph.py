@@ -202,6 +202,9 @@ class FunctionLibrary(Protocol):
     def graph(self, name: str) -> Graph:
         """The body as a graph, loaded once and then the same object."""
 
+    def control_outputs(self, name: str) -> tuple[str, ...]:
+        """The nodes of a function's body that run for their effects."""
+
     def stays_a_call(self, name: str) -> bool:
         """Whether a function is declared not to be inlined: TensorFlow prepares it by itself."""
 

@@ -177,6 +177,7 @@ def surveyed(item: GrapplerItem, runtime: Runtime, properties: Properties) -> Su
             properties,
             fed=[name.partition(":")[0] for name in item.feed],
             fetched=[name.partition(":")[0] for name in item.fetch],
+            in_function=item.in_function,
             runtime=replace(runtime, measurements=notes),
         )
     return notes

@@ -67,6 +67,7 @@ class Step:
             kept=context.kept,
             runtime=context.runtime,
             costs=context.costs,
+            in_function=context.in_function,
         )
 
     @classmethod
@@ -80,6 +81,7 @@ class Step:
         kept: Collection[str] = (),
         runtime: Runtime | None = None,
         costs: CostModel | None = None,
+        in_function: bool = False,
     ) -> Step:
         """The step of a graph, or of a function's body.
 
@@ -91,11 +93,12 @@ class Step:
             kept: Names of further nodes; in a function's body they run for their effects.
             runtime: What kernels run on; this machine, without oneDNN, if not given.
             costs: How long nodes run; by the analytical model if not given.
+            in_function: Whether it runs as a function as it is: see `GrapplerItem`.
 
         Raises:
             InvalidGraphError: TensorFlow refuses the graph.
         """
-        roots = roots_of(graph, fetched, kept)
+        roots = roots_of(graph, fetched, kept, in_function=in_function)
         buffer_graph = buffer_graph_of(
             graph,
             properties,

@@ -187,6 +187,7 @@ def simulate_threads(buffer_graph: BufferGraph, run: ThreadedRun) -> MemoryTimel
         peak_position=usage_bytes.index(peak_bytes) if usage_bytes else -1,
         last_position=memory.last_position,
         reused=memory.reused,
+        larger_bytes=memory.larger_bytes,
     )
 
 
@@ -201,6 +202,7 @@ class _Memory:
         self._given: set[int] = set()
         self.usage_bytes: list[int] = []
         self.reused: dict[int, int] = {}
+        self.larger_bytes: dict[int, int] = {}
         self.last_position = [
             len(run.sequence) - 1 if buffer in self._holders else -1
             for buffer in range(len(graph.size_bytes))
@@ -217,6 +219,8 @@ class _Memory:
             self.reused[buffer] = source
             self._given.add(source)
             self.last_position[source] = position
+            if self._memory_bytes(source) != graph.size_bytes[buffer]:
+                self.larger_bytes[buffer] = self._memory_bytes(source)
         self._in_use_bytes += graph.scratch_bytes[node]
         self.usage_bytes.append(self._in_use_bytes)
 
@@ -228,8 +232,11 @@ class _Memory:
             self._holders[buffer] -= 1
             is_last = not self._holders[buffer] and buffer not in self._given
             if is_last and not graph.lasting[buffer]:
-                self._in_use_bytes -= graph.size_bytes[buffer]
+                self._in_use_bytes -= self._memory_bytes(buffer)
                 self.last_position[buffer] = position
+
+    def _memory_bytes(self, buffer: int) -> int:
+        return self.larger_bytes.get(buffer, self._graph.size_bytes[buffer])
 
     def _is_free(self, source: int) -> bool:
         is_only = self._holders[source] == 1 and source not in self._given

@@ -19,6 +19,7 @@ from memopt.buffers.buffer_graph import (
 from memopt.buffers.working_sets import WorkingSet, largest_working_set
 from memopt.errors import OptionsError
 from memopt.graph.graph import Graph
+from memopt.sequencing.threads import ThreadedRun, simulate_threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +68,45 @@ def chain(
         scratch_bytes=scratch_bytes,
         lasting=lasting,
     )
+
+
+def pieces(*, lasting: Sequence[int] = ()) -> BufferGraph:
+    """A node that takes over a piece of what the one before it made; the last makes more of it."""
+    return buffer_graph(
+        made=[[0], [1], [2], [3]],
+        read=[[], [0], [1], [2]],
+        size_bytes=[100, 40, 40, 8],
+        lasting=lasting,
+        reusable={1: [0], 2: [1]},
+    )
+
+
+def test_who_takes_over_a_piece_of_a_buffer_keeps_all_of_it() -> None:
+    timeline = simulate(pieces(), (0, 1, 2, 3))
+    assert timeline.usage_bytes == [100, 100, 100, 108]
+    assert timeline.larger_bytes == {1: 100, 2: 100}
+    assert [timeline.memory_bytes(buffer) for buffer in range(4)] == [100, 100, 100, 8]
+    assert list(timeline.events()) == [
+        MemoryEvent(0, "allocate", 0, 100),
+        MemoryEvent(3, "allocate", 3, 8),
+        MemoryEvent(3, "free", 2, 100),
+        MemoryEvent(3, "free", 3, 8),
+    ]
+
+
+def test_a_piece_that_lasts_keeps_the_whole_buffer_to_the_end() -> None:
+    timeline = simulate(pieces(lasting=[2]), (0, 1, 2, 3))
+    assert timeline.usage_bytes == [100, 100, 100, 108]
+    assert [event for event in timeline.events() if event.kind == "free"] == [
+        MemoryEvent(3, "free", 3, 8)
+    ]
+
+
+def test_a_piece_is_taken_over_by_threads_too() -> None:
+    run = ThreadedRun([0, 1, 2, 3], [0, 1, 2, 3], [1, 2, 3, 4])
+    timeline = simulate_threads(pieces(), run)
+    assert timeline.usage_bytes == [100, 100, 100, 108]
+    assert timeline.larger_bytes == {1: 100, 2: 100}
 
 
 def test_a_buffer_is_in_use_from_its_maker_to_the_end_of_its_last_reader() -> None:

@@ -311,8 +311,10 @@ class _Reducing:
     def _find_taken(self, outputs: Sequence[int], reads: Sequence[int]) -> tuple[int, ...]:
         """Which inputs the outputs take over: as it is without a plan, or the kernel's choice."""
         taken: dict[int, None] = {}
+        sizes = self._graph.size_bytes
         for buffer in outputs:
-            choices = [each for each in self._graph.reusable[buffer] if each in reads]
+            sources = (each for each in self._graph.reusable[buffer] if each in reads)
+            choices = [each for each in sources if sizes[each] == sizes[buffer]]
             actual = self._timeline.reused.get(buffer)
             choice = actual if actual in choices else next(iter(choices), None)
             if choice is not None:

@@ -51,7 +51,7 @@ def find_remaining(
     place = {node.name: number for number, node in enumerate(network.buffer_graph.nodes)}
     is_kept = final.peak_bytes <= limit_bytes
     for buffer in final.results_at_peak()[:_MOST]:
-        size_bytes = graph.size_bytes[buffer]
+        size_bytes = final.memory_bytes(buffer)
         if size_bytes * _SMALLEST_PART < final.step_peak_bytes:
             return
         node = graph.nodes[graph.makers[buffer]]

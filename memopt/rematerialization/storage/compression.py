@@ -158,12 +158,21 @@ def pad_buffers(buffer_graph: BufferGraph, properties: Properties, tile: Tile) -
 def _with_sizes(buffer_graph: BufferGraph, size_bytes: list[int]) -> BufferGraph:
     """Buffers of other sizes: memory is taken over only where the sizes still agree."""
     made = frozenset(buffer for buffers in buffer_graph.made for buffer in buffers)
+    given_bytes = buffer_graph.size_bytes
     for buffer, sources in enumerate(buffer_graph.reusable):
         for source in sources:
-            if source not in made:
+            if source not in made and given_bytes[source] == given_bytes[buffer]:
                 size_bytes[source] = size_bytes[buffer]
     reusable = [
-        [source for source in sources if size_bytes[source] == size_bytes[buffer]]
+        [
+            source
+            for source in sources
+            if size_bytes[source] == size_bytes[buffer]
+            or (
+                given_bytes[source] > given_bytes[buffer]
+                and size_bytes[source] > size_bytes[buffer]
+            )
+        ]
         for buffer, sources in enumerate(buffer_graph.reusable)
     ]
     return replace(buffer_graph, size_bytes=size_bytes, reusable=reusable)

@@ -215,9 +215,12 @@ class MemoryUsageTracker:
 
     def _find_source(self, buffer: int) -> int | None:
         """The buffer whose memory one that is made now takes over."""
+        sizes = self._instructions.size_bytes
         for source in self._instructions.reusable[buffer]:
             is_last = self.unfinished[source] == 1 and not self._instructions.lasting[source]
-            if is_last and source not in self._given:
+            # What keeps a larger piece is counted as if it were copied.
+            is_alike = sizes[source] == sizes[buffer]
+            if is_last and is_alike and source not in self._given:
                 return source
         return None
 

@@ -125,7 +125,7 @@ class _Drawing:
         return Tensor(
             shown(name) or "held before the step",
             at,
-            graph.size_bytes[buffer],
+            self._timeline.memory_bytes(buffer),
             life.birth,
             life.end,
             kind,
