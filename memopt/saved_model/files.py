@@ -82,6 +82,18 @@ def appearing(target: Path) -> Iterator[Path]:
         raise FileError(f"{target}: cannot be written: {error}") from error
 
 
+def check_target(source: Path, target: Path) -> None:
+    """Refuse a folder that a SavedModel cannot be written to, before work begins.
+
+    Raises:
+        FileError: The folder exists, has no parent, or lies within the source or around it.
+    """
+    here, there = source.resolve(), target.resolve()
+    if there.is_relative_to(here) or here.is_relative_to(there):
+        raise FileError(f"{target}: lies within {source}, or around it")
+    _check_is_free(target)
+
+
 @contextmanager
 def written_whole(source: Path, target: Path) -> Iterator[Path]:
     """A folder to write a SavedModel into, which appears under its name whole or not at all.
@@ -97,9 +109,7 @@ def written_whole(source: Path, target: Path) -> Iterator[Path]:
         FileError: The folder exists, lies within the source or around it, or cannot be written;
             or the source holds a link to something outside of it, or what is no file.
     """
-    here, there = source.resolve(), target.resolve()
-    if there.is_relative_to(here) or here.is_relative_to(there):
-        raise FileError(f"{target}: lies within {source}, or around it")
+    check_target(source, target)
     with appearing(target) as part:
         _copy_rest(source, part)
         yield part

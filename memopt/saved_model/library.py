@@ -203,16 +203,26 @@ class LibraryRewriting:
                     reason="rewritten, it would take these shapes and no others, because of "
                     f"{node!r} (--fix-shapes accepts that)",
                 )
-        self._put(one, body, graph_def, report)
+        self.put(one, body, graph_def, after_grappler=report.after_grappler)
         return replace(report, outcome="rewritten", nodes_after=len(graph_def.node))
 
-    def _put(
-        self, one: ModelFunction, body: Body, graph_def: GraphDef, report: FunctionReport
+    def put(
+        self, one: ModelFunction, body: Body, graph_def: GraphDef, *, after_grappler: bool
     ) -> None:
-        """Put a rewritten body into the library, with the functions that only it calls."""
+        """Put a rewritten body into the library, with the functions that only it calls.
+
+        Args:
+            one: The function.
+            body: Its body.
+            graph_def: The body's graph, rewritten.
+            after_grappler: Whether the body is what Grappler made, to be run without it.
+
+        Raises:
+            InvalidGraphError: TensorFlow would refuse the function.
+        """
         function, added = with_graph(body, graph_def)
         added = [each for each in added if each.signature.name not in self._functions]
-        if report.after_grappler:
+        if after_grappler:
             function, inner = without_grappler(function, self._functions)
             added.append(inner)
         if one.captured:
