@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MODEL_FILE, TEXT_FILE, SPLIT_FILE = "saved_model.pb", "saved_model.pbtxt", "saved_model.cpb"
 FINGERPRINT_FILE = "fingerprint.pb"
+SCHEME = "://"
+"""What paths have in them that only `tf.io.gfile` reaches."""
 VARIABLES_FOLDER = "variables"
 _REPLACED = frozenset({MODEL_FILE, TEXT_FILE, SPLIT_FILE, FINGERPRINT_FILE})
 """Files of the folder itself that are written anew, or not at all."""
@@ -33,6 +35,8 @@ def is_saved_model(path: str | os.PathLike[str]) -> bool:
     spelled = os.fspath(path)
     if spelled.lower().endswith(_KERAS_SUFFIXES):
         return True
+    if SCHEME in spelled:
+        return _is_remote_saved_model(spelled.rstrip("/"))
     if not _is_folder(spelled):
         return False
     return any((Path(spelled) / name).exists() for name in (MODEL_FILE, TEXT_FILE, SPLIT_FILE))
@@ -135,6 +139,17 @@ def write_message(message: SavedModel, source: Path, folder: Path) -> None:
     (folder / MODEL_FILE).write_bytes(content)
     if (source / FINGERPRINT_FILE).is_file():
         _write_fingerprint((source / FINGERPRINT_FILE).read_bytes(), folder)
+
+
+def _is_remote_saved_model(spelled: str) -> bool:
+    import tensorflow as tf
+
+    try:
+        return any(
+            tf.io.gfile.exists(f"{spelled}/{name}") for name in (MODEL_FILE, TEXT_FILE, SPLIT_FILE)
+        )
+    except (tf.errors.OpError, ValueError):  # what reads a graph file says what is wrong
+        return False
 
 
 def _is_folder(spelled: str) -> bool:

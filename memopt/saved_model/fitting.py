@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memopt.costs.choice import GRAPPLER
@@ -13,12 +13,15 @@ from memopt.fitting.fit import MAX_OVERHEAD, fit
 from memopt.plugin.policy import Policy
 from memopt.plugin.work import Work
 from memopt.saved_model.files import check_target, write_message, written_whole
+from memopt.saved_model.remote import at_hand, delivered
 from memopt.saved_model.shapes import fixed_shape
 from memopt.saved_model.step import read_step
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from memopt.costs.cost_model import CostModel
     from memopt.fitting.result import Fit
@@ -85,27 +88,28 @@ def fit_saved_model(  # noqa: PLR0913 - keywords, each with a default
         BudgetError: Not even the smallest size fits. It tells the lowest peak that was found.
         ExecutionError: The real step failed; `OutOfMemoryError` if memory was short at every size.
     """
-    source = Path(path)
-    target = None if out is None else Path(out)
-    if target is not None:
-        check_target(source, target)
-    step = read_step(source, function, signature, after_grappler)
-    found = fit(
-        step.item,
-        memory,
-        max_overhead=max_overhead,
-        dimensions=[_of_node(step, one) for one in dimensions],
-        multiple_of=multiple_of,
-        costs=costs,
-        run=run,
-        mode="as-is",
-        keep_open=True,
-        seed=seed,
-        progress=progress,
-    )
-    if target is None:
-        return found
-    return _write(step, found, source, target)
+    with at_hand(path) as source, _place(out) as target:
+        if target is not None:
+            check_target(source, target)
+        step = read_step(source, function, signature, after_grappler)
+        found = fit(
+            step.item,
+            memory,
+            max_overhead=max_overhead,
+            dimensions=[_of_node(step, one) for one in dimensions],
+            multiple_of=multiple_of,
+            costs=costs,
+            run=run,
+            mode="as-is",
+            keep_open=True,
+            seed=seed,
+            progress=progress,
+        )
+        return found if target is None else _write(step, found, source, target)
+
+
+def _place(out: str | os.PathLike[str] | None) -> AbstractContextManager[Path | None]:
+    return nullcontext() if out is None else delivered(out)
 
 
 def _write(step: ModelStep, found: Fit, source: Path, target: Path) -> Fit:

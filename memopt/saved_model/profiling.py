@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memopt.runtime.profile import profile
+from memopt.saved_model.remote import at_hand
 from memopt.saved_model.step import read_step, sized
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def profile_saved_model(  # noqa: PLR0913 - keywords, each with a default
         steps: How many steps count.
         mode: "as-is" with the kernels that TensorFlow takes by default; "exact" without oneDNN.
         inputs: Values of arguments by name; what is missing is made up from the seed.
-        variables: Values of variables by name of the argument that stands for them; what is missing
-            is made up.
+        variables: Values of variables by name of the argument that stands for each, instead of
+            those that the model was saved with.
         seed: What made-up values and random operations without seeds draw from.
         after_grappler: As for `optimize_saved_model`.
 
@@ -55,16 +56,17 @@ def profile_saved_model(  # noqa: PLR0913 - keywords, each with a default
             does not fit.
         ExecutionError: A run failed; `OutOfMemoryError` if memory was short.
     """
-    step = read_step(path, function, signature, after_grappler)
+    with at_hand(path) as folder:
+        step = read_step(folder, function, signature, after_grappler)
+        saved = step.rewriting.variables(step.function)
     given = dict(inputs or {})
     known = {name: tuple(value.shape) for name, value in given.items() if hasattr(value, "shape")}
     item = sized(step, {**known, **(shapes or {})})
-    values = {f"{step.node_of(name)}:0": value for name, value in given.items()}
     return profile(
         item,
         steps=steps,
         mode=mode,
-        inputs=values,
-        variables=variables,
+        inputs={f"{step.node_of(name)}:0": value for name, value in given.items()},
+        variables={**saved, **(variables or {})},
         seed=seed,
     )

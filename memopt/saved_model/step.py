@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memopt.errors import OptionsError
-from memopt.saved_model.bodies import argument_names
 from memopt.saved_model.entry import make_wish
 from memopt.saved_model.files import read_saved_model
-from memopt.saved_model.functions import choose, find_functions
+from memopt.saved_model.functions import choose
 from memopt.saved_model.library import LibraryRewriting, computes_gradients
+from memopt.saved_model.main_graph import find_work
 
 if TYPE_CHECKING:
     import os
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
     from memopt.item import GrapplerItem
-    from memopt.saved_model.bodies import Body
+    from memopt.saved_model.bodies import StepBody
     from memopt.saved_model.functions import ModelFunction
 
 _MOST_NAMES = 10
@@ -40,8 +40,8 @@ class ModelStep:
     message: SavedModel
     rewriting: LibraryRewriting
     function: ModelFunction
-    body: Body
-    settled: Body
+    body: StepBody
+    settled: StepBody
 
     @property
     def item(self) -> GrapplerItem:
@@ -56,8 +56,7 @@ class ModelStep:
     @property
     def arguments(self) -> dict[str, str]:
         """By what callers call an argument the node that stands for it."""
-        names = argument_names(self.settled.function, self.settled.item.variables)
-        return {called: node for node, called in names.items()}
+        return {called: node for node, called in self.settled.called_as.items()}
 
     def node_of(self, name: str) -> str:
         """The node of an argument.
@@ -99,15 +98,17 @@ def read_step(
     signatures = [] if signature is None else [signature]
     found: list[tuple[LibraryRewriting, ModelFunction]] = []
     for meta_graph in message.meta_graphs:
-        rewriting = LibraryRewriting(meta_graph, wish)
-        found += [(rewriting, one) for one in find_functions(meta_graph)]
+        rewriting = LibraryRewriting(meta_graph, wish, path)
+        found += [(rewriting, one) for one in find_work(meta_graph)]
     chosen = choose([one for _, one in found], functions, signatures)
     wanted = [(rewriting, one) for rewriting, one in found if any(one is each for each in chosen)]
     if not functions and not signatures:
         wanted = [pair for pair in wanted if _trains(*pair)]
     rewriting, one = _only(wanted, [one.called_as for _, one in found])
-    if one.refusal:
-        raise OptionsError(f"{one.called_as} cannot be looked at as a step: {one.refusal}")
+    if one.compiled:
+        raise OptionsError(
+            f"XLA compiles {one.called_as}, all of it into one program without operations"
+        )
     body = rewriting.body(one)
     return ModelStep(message, rewriting, one, body, rewriting.settled(body))
 
@@ -130,7 +131,7 @@ def sized(step: ModelStep, shapes: Mapping[str, Iterable[int]]) -> GrapplerItem:
 
 
 def _trains(rewriting: LibraryRewriting, one: ModelFunction) -> bool:
-    return not one.refusal and computes_gradients(rewriting.body(one).item.graph_def)
+    return computes_gradients(rewriting.body(one).step_graph)
 
 
 def _only(
