@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from memopt.runtime.verification import Verification
     from memopt.saved_model.analysis import SavedModelAnalysis, analyze_saved_model
     from memopt.saved_model.entry import optimize_saved_model
+    from memopt.saved_model.fitting import fit_saved_model
+    from memopt.saved_model.profiling import profile_saved_model
     from memopt.saved_model.report import FunctionAnalysis, FunctionReport, SavedModelReport
     from memopt.saved_model.training import export_training_step
     from memopt.saved_model.verification import (
@@ -117,6 +119,7 @@ __all__ = [
     "enabled",
     "export_training_step",
     "fit",
+    "fit_saved_model",
     "fleet",
     "last_reports",
     "optimize",
@@ -126,6 +129,7 @@ __all__ = [
     "plugin_status",
     "profile",
     "profile_kernels",
+    "profile_saved_model",
     "rewrite",
     "save",
     "sweep",
@@ -159,6 +163,7 @@ _IMPORTED_WHEN_USED = {
     "enabled": "memopt.plugin.switch",
     "export_training_step": "memopt.saved_model.training",
     "fit": "memopt.fitting.fit",
+    "fit_saved_model": "memopt.saved_model.fitting",
     "fleet": "memopt.fleets.entry",
     "last_reports": "memopt.plugin.switch",
     "optimize_function": "memopt.plugin.switch",
@@ -166,6 +171,7 @@ _IMPORTED_WHEN_USED = {
     "plugin_status": "memopt.plugin.switch",
     "profile": "memopt.runtime.profile",
     "profile_kernels": "memopt.kernels.profile",
+    "profile_saved_model": "memopt.saved_model.profiling",
     "verify": "memopt.runtime.entry",
     "verify_saved_models": "memopt.saved_model.verification",
 }

@@ -64,7 +64,7 @@ SAME_LAYER = {
     "kernels": {"runtime"},
     "plugin": {"runtime", "kernels", "xla", "fitting"},
     "xla": {"runtime"},
-    "saved_model": {"runtime", "kernels", "plugin"},
+    "saved_model": {"runtime", "kernels", "plugin", "fitting", "xla"},
 }
 """Beside that: files hold items, and reports show what the runtime measured."""
 

@@ -20,9 +20,9 @@ NAMES = (
     "PassReport Plan PluginError PluginStatus Policy Profile RewriteError RuntimeMemory "
     "SavedModelAnalysis SavedModelReport SavedModelVerification SignatureVerification "
     "VariableSpec Verification VirtualCluster analyze analyze_saved_model compiled_memory "
-    "disable enable enabled export_training_step fit fleet last_reports optimize "
-    "optimize_function optimize_saved_model plan plugin_status profile profile_kernels rewrite "
-    "save sweep verify verify_saved_models"
+    "disable enable enabled export_training_step fit fit_saved_model fleet last_reports optimize "
+    "optimize_function optimize_saved_model plan plugin_status profile profile_kernels "
+    "profile_saved_model rewrite save sweep verify verify_saved_models"
 ).split()
 
 
@@ -59,7 +59,7 @@ def test_every_public_member_is_documented(name: str) -> None:
     [
         *("analyze", "fit", "optimize", "profile", "rewrite", "save", "verify"),
         *("analyze_saved_model", "export_training_step", "optimize_saved_model"),
-        "verify_saved_models",
+        *("fit_saved_model", "profile_saved_model", "verify_saved_models"),
     ],
 )
 def test_arguments_of_functions_are_documented(name: str) -> None:

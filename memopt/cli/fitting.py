@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
-from memopt.cli.options import COSTS, REPORT, SEED, usage
+from memopt.cli.options import COSTS, FUNCTION, REPORT, SEED, SIGNATURE, usage
 from memopt.cli.printing import write_report
+from memopt.cli.saved_models import OF_SAVED_MODELS, fit_model, refuse_given
 from memopt.console import start_tensorflow, terminal, working
+from memopt.saved_model.files import is_saved_model
+
+if TYPE_CHECKING:
+    from memopt.fitting.result import Fit
 
 
 @click.command()
@@ -38,16 +44,20 @@ from memopt.console import start_tensorflow, terminal, working
     show_default=True,
     help="Sizes are multiples of this.",
 )
-@click.option("-o", "--output", help="Where the rewritten graph for the size that is found goes.")
+@click.option("-o", "--output", help="Where what is rewritten for the size that is found goes.")
 @COSTS
 @click.option("--run/--no-run", default=True, show_default=True, help="Prove it by real steps.")
 @SEED
 @click.option("--fetch", multiple=True, help="A tensor or operation that the caller asks for.")
 @click.option("--feed", multiple=True, help="A tensor that the caller gives.")
+@FUNCTION
+@SIGNATURE
 @REPORT
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.pass_context
 def fit(
-    *,
+    context: click.Context,
+    /,
     model: str,
     memory: str,
     max_overhead: str,
@@ -59,19 +69,22 @@ def fit(
     seed: int,
     fetch: tuple[str, ...],
     feed: tuple[str, ...],
+    function: str | None,
+    signature: str | None,
     report: str | None,
     as_json: bool,
 ) -> None:
-    """Find the largest batch of MODEL, a graph file, whose rewritten step fits into memory.
+    """Find the largest batch of MODEL whose rewritten step fits into memory.
 
+    MODEL is a graph file or the folder of a SavedModel, of which the function that trains counts.
     The step has to be saved with its batch left open. Nothing is run for the search; then real
-    steps prove it. What is written with -o is for the size that was found and no other.
+    steps prove it. A graph that is written with -o is for the size that was found and no other; a
+    SavedModel takes others as well where that can be.
     """
     from memopt.fitting.dimensions import Dimension
     from memopt.fitting.fit import fit as fit_graph
     from memopt.fitting.fit import parse_memory, parse_overhead
     from memopt.io import read_graph, write_graph
-    from memopt.report.fits import fit_remarks, fit_table
 
     with usage("--memory"):
         memory_bytes = parse_memory(memory)
@@ -79,6 +92,24 @@ def fit(
         allowed = parse_overhead(max_overhead)
     with usage("--dimension"):
         named = [Dimension.parse(text) for text in dimensions]
+    if is_saved_model(model):
+        found = fit_model(
+            context,
+            model,
+            memory_bytes,
+            output,
+            function=function,
+            signature=signature,
+            max_overhead=allowed,
+            dimensions=named,
+            multiple_of=multiple_of,
+            costs=costs,
+            run=run,
+            seed=seed,
+        )
+        _print(found, output, report, as_json=as_json)
+        return
+    refuse_given(context, OF_SAVED_MODELS, "a SavedModel, and this is none")
     start_tensorflow()
     file = read_graph(model)
     with working(f"fitting {model}") as say:
@@ -97,6 +128,13 @@ def fit(
         )
     if output is not None:
         write_graph(file.with_graph(found.graph_def), output)
+    _print(found, output, report, as_json=as_json)
+
+
+def _print(found: Fit, output: str | None, report: str | None, *, as_json: bool) -> None:
+    """Print what was found, and write the page."""
+    from memopt.report.fits import fit_remarks, fit_table
+
     write_report(report, found)
     if as_json:
         click.echo(json.dumps(found.to_json()))
@@ -105,4 +143,6 @@ def fit(
     for line in fit_remarks(found):
         click.echo(line)
     if output is not None:
-        click.echo(f"{output}: the step at size {found.size} only, for which it was planned")
+        only = "only, for" if found.only_size else "and others; it is size"
+        end = "which it was planned" if found.only_size else f"{found.size} that it was planned for"
+        click.echo(f"{output}: the step at size {found.size} {only} {end}")

@@ -166,6 +166,12 @@ FUNCTIONS = click.option(
 SIGNATURES = click.option(
     "--signature", "signatures", multiple=True, help="Of a SavedModel: the key of a signature."
 )
+FUNCTION = click.option(
+    "--function",
+    help="Of a SavedModel: the function, by its name in the program that saved it; the only one "
+    "that trains if none is named.",
+)
+SIGNATURE = click.option("--signature", help="Of a SavedModel: the key of a signature instead.")
 SHAPES = click.option(
     "--shape",
     "shapes",

@@ -17,10 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from memopt.fitting.result import Fit
+    from memopt.runtime.profile import Profile
     from memopt.saved_model.report import SavedModelReport
     from memopt.saved_model.verification import SavedModelVerification
 
-OF_SAVED_MODELS = ("functions", "signatures", "every", "shapes", "fix_shapes")
+OF_SAVED_MODELS = (
+    *("function", "functions", "signature", "signatures", "every", "shapes", "fix_shapes"),
+)
+_NOT_OF_STEPS = ("fetch", "feed")
 _PAGES = ("report", "trace")
 _NOT_OF_REWRITING = (
     *("devices", "costs", "rule", "all_ports", "as_grappler", "fetch", "feed", "keep"),
@@ -121,6 +126,28 @@ def analyze_model(
     terminal.print(saved_models.analysis_table(analysis))
     for note in analysis.notes:
         click.echo(note)
+
+
+def fit_model(
+    context: click.Context, path: str, memory: int, output: str | None, **options: Any
+) -> Fit:
+    """Find the largest batch of a function of a SavedModel."""
+    from memopt.saved_model.fitting import fit_saved_model
+
+    refuse_given(context, _NOT_OF_STEPS, "a graph, and this is a SavedModel")
+    start_tensorflow()
+    with working(f"fitting {path}") as say:
+        return fit_saved_model(path, memory, output, progress=say, **options)
+
+
+def profile_model(context: click.Context, path: str, **options: Any) -> Profile:
+    """Time a function of a SavedModel."""
+    from memopt.saved_model.profiling import profile_saved_model
+
+    refuse_given(context, _NOT_OF_STEPS, "a graph, and this is a SavedModel")
+    start_tensorflow()
+    with working(f"running a function of {path}"):
+        return profile_saved_model(path, **options)
 
 
 def _is_given(context: click.Context, name: str) -> bool:

@@ -7,12 +7,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memopt.buffers.kernel_call import Runtime
 from memopt.costs.choice import GRAPPLER
 from memopt.errors import BudgetError, OptionsError, OutOfMemoryError
 from memopt.fitting.dimensions import find_dimensions
 from memopt.fitting.planner import SizePlanner
 from memopt.fitting.result import Fit
 from memopt.fitting.search import MOST_GROWTH, find_largest
+from memopt.graph.kernels import runs_onednn
 from memopt.io import as_item
 from memopt.options import parse_bytes
 from memopt.progress import Task, found, task
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from memopt.costs.cost_model import CostModel
     from memopt.fitting.dimensions import Dimension
     from memopt.io import GraphSource
+    from memopt.runtime.settings import Mode
 
 MAX_OVERHEAD = "20%"
 _SHARE = re.compile(r"(?P<percent>[0-9]+(?:\.[0-9]+)?)\s*%")
@@ -57,6 +60,8 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
     multiple_of: int = 1,
     costs: CostModel | str = GRAPPLER,
     run: bool = True,
+    mode: Mode = "exact",
+    keep_open: bool = False,
     seed: int = 0,
     fetch: Sequence[str] | None = None,
     feed: Sequence[str] | None = None,
@@ -79,6 +84,11 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
         multiple_of: Sizes are multiples of this.
         costs: How long operations take; see `choose_costs`.
         run: Whether to run the real step.
+        mode: What it is planned for and runs with: "exact" without oneDNN and one operation at a
+            time; "as-is" with the kernels and threads that TensorFlow takes by default. Grappler is
+            off in both.
+        keep_open: Whether dimensions stay open in the rewritten step, where a rewriting can do
+            without their sizes.
         seed: What values and random operations without seeds draw from.
         fetch: What the caller asks for, instead of what the graph says.
         feed: What the caller gives, instead of what the graph says.
@@ -94,13 +104,14 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
     if multiple_of < 1:
         raise OptionsError(f"sizes cannot be multiples of {multiple_of}")
     memory_bytes = parse_memory(memory)
-    settings = Settings(memory_limit_bytes=memory_bytes)
+    settings = Settings(mode=mode, memory_limit_bytes=memory_bytes, grappler=False)
     allowed = parse_overhead(max_overhead)
     say = progress or (lambda _: None)
     item = as_item(graph, fetch, feed)
     chosen = find_dimensions(item, dimensions or ())
     limit_bytes = (settings.limit_mebibytes or 0) << 20
-    planner = SizePlanner(item, chosen, limit_bytes, allowed, costs, say)
+    runtime = Runtime(onednn=mode == "as-is" and runs_onednn())
+    planner = SizePlanner(item, chosen, limit_bytes, allowed, costs, say, runtime, keep_open)
     started_s = time.monotonic()
     with task("looking for the largest size") as under_way:
         planner.say = _both(say, under_way)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from memopt.buffers.buffer_graph import MemoryTimeline
+    from memopt.buffers.kernel_call import Runtime
     from memopt.costs.cost_model import CostModel
     from memopt.fitting.dimensions import Dimension
     from memopt.item import GrapplerItem
@@ -81,6 +82,8 @@ class SizePlanner:
         max_overhead: The share of time that a plan may add.
         costs: How long operations take; see `choose_costs`.
         say: Is told of each probe.
+        runtime: What kernels run on; this machine, without oneDNN, if not given.
+        keep_open: Whether the graph that is rewritten has its dimensions open still.
         probes: What was planned, in order.
     """
 
@@ -90,6 +93,8 @@ class SizePlanner:
     max_overhead: float
     costs: CostModel | str
     say: Callable[[str], None]
+    runtime: Runtime | None = None
+    keep_open: bool = False
     probes: list[Probe] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -209,11 +214,13 @@ class SizePlanner:
             budget=self.limit_bytes,
             costs=self._model,
             rematerialization=within,
+            runtime=self.runtime,
             # What parts cost in time is not estimated, and the search goes by that.
             pass_options=("fission{most_parts=1}",),
         )
+        rewritten = self.item if self.keep_open else item
         try:
-            return optimizer.optimize(None, item)
+            return optimizer.optimize(None, rewritten, Properties.of(item))
         except InvalidGraphError as error:
             raise _refused(size, error) from error
 
@@ -257,6 +264,7 @@ class SizePlanner:
             fed=[name.partition(":")[0] for name in item.feed],
             fetched=[name.partition(":")[0] for name in item.fetch],
             in_function=item.in_function,
+            runtime=self.runtime,
         )
         return step.run_freely()
 

@@ -37,6 +37,8 @@ class Fit(Paged):
         seconds: How long the search took, the real step aside.
         result: The rewritten step and the report on it.
         item: The step before it was rewritten, with its sizes.
+        only_size: Whether the rewritten step takes this size and no other; of a SavedModel that was
+            written it may take others, at which it was not planned.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -53,6 +55,7 @@ class Fit(Paged):
     seconds: float
     result: OptimizationResult = field(repr=False, compare=False)
     item: GrapplerItem = field(repr=False, compare=False)
+    only_size: bool = True
 
     @property
     def factor(self) -> float | None:
@@ -89,6 +92,7 @@ class Fit(Paged):
             "factor": self.factor,
             "failed_sizes": list(self.failed_sizes),
             "unknown_sizes": list(self.unknown_sizes),
+            "only_size": self.only_size,
             "seconds": self.seconds,
             "probes": [
                 {

@@ -10,7 +10,6 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from memopt.display import bytes_text
 from memopt.errors import FileError
 from memopt.fleets.work import INDEX_FILE
 from memopt.saved_model.files import (
@@ -19,14 +18,13 @@ from memopt.saved_model.files import (
     TEXT_FILE,
     is_saved_model,
 )
+from memopt.saved_model.remote import MOST_FILES, copy_file, copy_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memopt.fleets.tasks import Model
 
-_CHUNK_BYTES = 8 << 20
-_MOST_FILES = 100_000
 _SENT = frozenset({MODEL_FILE, TEXT_FILE, FINGERPRINT_FILE, INDEX_FILE})
 """What rewriting reads of a SavedModel; running it reads all."""
 
@@ -124,8 +122,8 @@ def _state(path: Path) -> tuple[tuple[str, int, int], ...]:
             raise FileError(f"{file}: is neither a file nor a folder")
         name = "" if file is path else file.relative_to(path).as_posix()
         found.append((name, status.st_size, status.st_mtime_ns))
-        if len(found) > _MOST_FILES:
-            raise FileError(f"{path}: has more than {_MOST_FILES:,} files")
+        if len(found) > MOST_FILES:
+            raise FileError(f"{path}: has more than {MOST_FILES:,} files")
     return tuple(sorted(found))
 
 
@@ -154,53 +152,15 @@ def _copied(source: str, folder: Path, most_bytes: int) -> Path:
             if not gfile.exists(source):
                 raise FileError(f"{source}: there is no such file or folder")
             target = folder / ("graph" + PurePosixPath(source).suffix)
-            _copy_file(source, target, most_bytes, source)
+            copy_file(source, target, most_bytes, source)
             return target
         if not any(gfile.exists(f"{source.rstrip('/')}/{n}") for n in (MODEL_FILE, TEXT_FILE)):
             raise FileError(f"{source}: is a folder, and no SavedModel: it has no {MODEL_FILE}")
         target = folder / "model"
-        _copy_folder(source.rstrip("/"), target, most_bytes)
+        copy_folder(source.rstrip("/"), target, most_bytes)
     except tf.errors.OpError as error:
         raise FileError(f"{source}: cannot be read: {error.message}") from error
     return target
-
-
-def _copy_folder(source: str, target: Path, most_bytes: int) -> None:
-    from tensorflow.io import gfile
-
-    pending = [(source, target)]
-    left_bytes, files = most_bytes, 0
-    while pending:
-        here, there = pending.pop()
-        there.mkdir()
-        for entry in sorted(gfile.listdir(here)):
-            name = entry.rstrip("/")
-            if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
-                raise FileError(f"{here}: holds {entry!r}, which is no name of a file")
-            files += 1
-            if files > _MOST_FILES:
-                raise FileError(f"{source}: has more than {_MOST_FILES:,} files")
-            if gfile.isdir(f"{here}/{name}"):
-                pending.append((f"{here}/{name}", there / name))
-                continue
-            left_bytes -= _copy_file(f"{here}/{name}", there / name, left_bytes, source)
-
-
-def _copy_file(source: str, target: Path, most_bytes: int, model: str) -> int:
-    """Copy a file; the number of its bytes."""
-    from tensorflow.io import gfile
-
-    copied = 0
-    with gfile.GFile(source, "rb") as reading, target.open("wb") as writing:
-        while chunk := reading.read(_CHUNK_BYTES):
-            copied += len(chunk)
-            if copied > most_bytes:
-                raise FileError(
-                    f"{model}: is larger than what may be copied to this machine (--copy-limit): "
-                    f"{source} does not fit into the {bytes_text(most_bytes)} that are left of it"
-                )
-            writing.write(chunk)
-    return copied
 
 
 def file_digest(path: Path) -> str:

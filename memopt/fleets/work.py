@@ -177,7 +177,7 @@ def _perform_saved_model(order: Order) -> dict[str, Any]:
     source, folder = Path(order.source), Path(order.folder)
     message = read_saved_model(source)
     try:
-        reports, _ = rewrite_message(message, wish)
+        reports, _ = rewrite_message(message, wish, source)
     except BudgetError as error:
         raise TaskError(
             BUDGET, str(error), [figures_of_function(one) for one in error.functions]

@@ -104,6 +104,17 @@ def _known(shape: Iterable[int]) -> list[int | None]:
     return [None if size < 0 else size for size in shape]
 
 
+def settle_in_session(item: GrapplerItem) -> GraphDef | None:
+    """What Grappler makes of a step when it runs in a session of TensorFlow 1: the step alone.
+
+    Raises:
+        InvalidGraphError: TensorFlow refuses the graph.
+        PluginError: Another plugin rewrites graphs in this process.
+    """
+    install()
+    return _in_session(item)
+
+
 def _in_session(item: GrapplerItem) -> GraphDef | None:
     """The step as Grappler leaves it when it runs in a session of TensorFlow 1."""
     import tensorflow as tf

@@ -10,11 +10,11 @@ from memopt.display import Displayed, Overview, Table, bytes_text, count_text
 from memopt.errors import MemoptError
 from memopt.graph.graphdef import from_graph_def
 from memopt.plugin.work import runtime_here
-from memopt.saved_model.bodies import argument_names
 from memopt.saved_model.entry import make_wish
 from memopt.saved_model.files import read_saved_model
-from memopt.saved_model.functions import find_functions, signatures_in_graph
 from memopt.saved_model.library import LibraryRewriting, computes_gradients
+from memopt.saved_model.main_graph import arguments_of, find_work
+from memopt.saved_model.remote import at_hand
 from memopt.saved_model.report import FunctionAnalysis
 from memopt.sequencing.step import Step
 from memopt.shapes.properties import Properties
@@ -56,6 +56,7 @@ class SavedModelAnalysis(Displayed):
         return Overview("SavedModelAnalysis", outcome, (table,), self.notes)
 
 
+_IN_GRAPH = "what is in brackets stands in the main graph and in no function, as in TensorFlow 1"
 COLUMNS = ("function", "signatures", "kind", "nodes", "held", "predicted peak", "arguments", "")
 
 
@@ -76,20 +77,14 @@ def analyze_saved_model(
         OptionsError: A shape is none.
     """
     wish = make_wish(every=True, shapes=shapes)
-    message = read_saved_model(path)
+    known = wish.shapes or {}
     found: list[FunctionAnalysis] = []
-    notes: list[str] = []
-    for meta_graph in message.meta_graphs:
-        rewriting = LibraryRewriting(meta_graph, wish)
-        known = wish.shapes or {}
-        found += [
-            _analysis(meta_graph, rewriting, one, known) for one in find_functions(meta_graph)
-        ]
-        notes += [
-            f"the operations of signature {key!r} stand in the main graph, as in TensorFlow 1"
-            for key in signatures_in_graph(meta_graph)
-        ]
-    return SavedModelAnalysis(str(path), tuple(found), tuple(notes))
+    with at_hand(path) as folder:
+        for meta_graph in read_saved_model(folder).meta_graphs:
+            rewriting = LibraryRewriting(meta_graph, wish, folder)
+            found += [_analysis(meta_graph, rewriting, one, known) for one in find_work(meta_graph)]
+    notes = (_IN_GRAPH,) if any(one.name.startswith("(") for one in found) else ()
+    return SavedModelAnalysis(str(path), tuple(found), notes)
 
 
 def _analysis(
@@ -98,22 +93,20 @@ def _analysis(
     one: ModelFunction,
     shapes: Mapping[str, tuple[int, ...]],
 ) -> FunctionAnalysis:
-    function = next(
-        each for each in meta_graph.graph_def.library.function if each.signature.name == one.name
-    )
+    library = {each.signature.name: each for each in meta_graph.graph_def.library.function}
     found = FunctionAnalysis(
         one.name,
         one.called_as,
         tuple(one.signatures),
         tuple(meta_graph.meta_info_def.tags),
         "unknown",
-        len(function.node_def),
-        tuple(argument_names(function, one.variables).values()),
-        reason=one.refusal,
+        len(rewriting.nodes(one)),
+        tuple(arguments_of(one, library).values()),
+        reason=one.refusal or ("XLA compiles it" if one.compiled else ""),
     )
     try:
         body = rewriting.body(one)
-        trains = computes_gradients(body.item.graph_def)
+        trains = computes_gradients(body.step_graph)
         found = replace(found, kind="training" if trains else "inference")
         found = replace(found, reason=found.reason or rewriting.why_not(body))
         if found.reason:
@@ -133,4 +126,5 @@ def _row(one: FunctionAnalysis) -> tuple[str, ...]:
     if one.peak_bytes:
         sizes = (bytes_text(one.held_bytes), bytes_text(one.peak_bytes))
     keys, arguments = ", ".join(one.signatures), ", ".join(one.arguments)
-    return one.called_as, keys, one.kind, f"{one.nodes:,}", *sizes, arguments, one.reason
+    name = one.name if one.name.startswith("(") else one.called_as
+    return name, keys, one.kind, f"{one.nodes:,}", *sizes, arguments, one.reason

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from memopt.errors import OptionsError
 from memopt.graph.functiondef import ARGUMENT, RESULT, Library, from_function_def
@@ -28,8 +29,61 @@ _SHAPES_OF_ARGUMENT, _SHAPES_OF_FUNCTION = "_output_shapes", "_input_shapes"
 _NAME_OF_ARGUMENT = "_user_specified_name"
 
 
+class StepBody(ABC):
+    """A graph with its use, and what callers call its arguments."""
+
+    item: GrapplerItem
+
+    @property
+    @abstractmethod
+    def called_as(self) -> Mapping[str, str]:
+        """By name of a node that is an argument what callers call it."""
+
+    @property
+    @abstractmethod
+    def step_graph(self) -> GraphDef:
+        """What runs, with all functions: what is to be judged by its operations."""
+
+    @abstractmethod
+    def with_item(self, item: GrapplerItem) -> Self:
+        """The same with another graph."""
+
+    def open_arguments(self, shapes: Collection[str]) -> list[tuple[str, str]]:
+        """The arguments with a dimension that is not declared, and their shapes in words.
+
+        Args:
+            shapes: Names of arguments, as callers call them, that get a shape.
+        """
+        nodes = {node.name: node for node in self.item.graph_def.node}
+        found = []
+        for key, name in self.called_as.items():
+            shape = nodes[key].attr["shape"].shape
+            if name not in shapes and _is_tensor(nodes[key].attr["dtype"].type) and _is_open(shape):
+                found.append((name, shape_text(shape)))
+        return found
+
+    def sized(self, shapes: Mapping[str, tuple[int, ...]], more: int = 0) -> GrapplerItem:
+        """The item with shapes put in where dimensions are open.
+
+        Args:
+            shapes: By name of an argument, as callers call it; others have no effect here.
+            more: What is added to each size that is put in.
+
+        Raises:
+            OptionsError: A shape is not one that the function takes.
+        """
+        graph_def = type(self.item.graph_def)()
+        graph_def.CopyFrom(self.item.graph_def)
+        called_as = self.called_as
+        for node in graph_def.node:
+            name = called_as.get(node.name, "")
+            if name in shapes and node.op == "Placeholder":
+                _put_in(node.attr["shape"].shape, shapes[name], name, more)
+        return replace(self.item, graph_def=graph_def)
+
+
 @dataclass(frozen=True)
-class Body:
+class Body(StepBody):
     """A function's body as a graph.
 
     Attributes:
@@ -102,38 +156,19 @@ class Body:
         callees = {one.signature.name: one for one in graph_def.library.function}
         return cls(function, item, tuple(results), callees)
 
-    def open_arguments(self, shapes: Collection[str]) -> list[tuple[str, str]]:
-        """The arguments with a dimension that is not declared, and their shapes in words.
+    def with_item(self, item: GrapplerItem) -> Self:
+        """The same with another graph."""
+        return replace(self, item=item)
 
-        Args:
-            shapes: Names of arguments, as callers call them, that get a shape.
-        """
-        nodes = {node.name: node for node in self.item.graph_def.node}
-        found = []
-        for key, name in argument_names(self.function, self.item.variables).items():
-            shape = nodes[key].attr["shape"].shape
-            if name not in shapes and _is_tensor(nodes[key].attr["dtype"].type) and _is_open(shape):
-                found.append((name, shape_text(shape)))
-        return found
+    @property
+    def called_as(self) -> Mapping[str, str]:
+        """By name of an argument what callers call it."""
+        return argument_names(self.function, self.item.variables)
 
-    def sized(self, shapes: Mapping[str, tuple[int, ...]], more: int = 0) -> GrapplerItem:
-        """The item with shapes put in where dimensions are open.
-
-        Args:
-            shapes: By name of an argument, as callers call it; others have no effect here.
-            more: What is added to each size that is put in.
-
-        Raises:
-            OptionsError: A shape is not one that the function takes.
-        """
-        graph_def = type(self.item.graph_def)()
-        graph_def.CopyFrom(self.item.graph_def)
-        called_as = argument_names(self.function, self.item.variables)
-        for node in graph_def.node:
-            name = called_as.get(node.name, "")
-            if name in shapes and node.op == "Placeholder":
-                _put_in(node.attr["shape"].shape, shapes[name], name, more)
-        return replace(self.item, graph_def=graph_def)
+    @property
+    def step_graph(self) -> GraphDef:
+        """The body."""
+        return self.item.graph_def
 
 
 def argument_names(function: FunctionDef, variables: Collection[str]) -> dict[str, str]:

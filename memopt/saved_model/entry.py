@@ -48,8 +48,9 @@ def optimize_saved_model(  # noqa: PLR0913 - the fields of Policy that make sens
 ) -> SavedModelReport:
     """Write a SavedModel whose functions need less memory, with the same results.
 
-    Nothing of the model runs. Bodies of functions are replaced in its library; names, signatures,
-    objects, variables, assets and other graphs stay as they are. A program loads it as it loads the
+    Nothing of the model runs, but functions that XLA compiles, in processes of their own. Bodies of
+    functions are replaced in its library, and steps in its main graph; names, signatures, objects,
+    variables, assets and other graphs stay as they are. A program loads it as it loads the
     original, by `tf.saved_model.load`, in a session, or in another language.
 
     A function that cannot keep a budget is written at the lowest peak that was found, and the

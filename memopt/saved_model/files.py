@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MODEL_FILE, TEXT_FILE, SPLIT_FILE = "saved_model.pb", "saved_model.pbtxt", "saved_model.cpb"
 FINGERPRINT_FILE = "fingerprint.pb"
+SCHEME = "://"
+"""What paths have in them that only `tf.io.gfile` reaches."""
 VARIABLES_FOLDER = "variables"
 _REPLACED = frozenset({MODEL_FILE, TEXT_FILE, SPLIT_FILE, FINGERPRINT_FILE})
 """Files of the folder itself that are written anew, or not at all."""
@@ -33,6 +35,8 @@ def is_saved_model(path: str | os.PathLike[str]) -> bool:
     spelled = os.fspath(path)
     if spelled.lower().endswith(_KERAS_SUFFIXES):
         return True
+    if SCHEME in spelled:
+        return _is_remote_saved_model(spelled.rstrip("/"))
     if not _is_folder(spelled):
         return False
     return any((Path(spelled) / name).exists() for name in (MODEL_FILE, TEXT_FILE, SPLIT_FILE))
@@ -82,6 +86,18 @@ def appearing(target: Path) -> Iterator[Path]:
         raise FileError(f"{target}: cannot be written: {error}") from error
 
 
+def check_target(source: Path, target: Path) -> None:
+    """Refuse a folder that a SavedModel cannot be written to, before work begins.
+
+    Raises:
+        FileError: The folder exists, has no parent, or lies within the source or around it.
+    """
+    here, there = source.resolve(), target.resolve()
+    if there.is_relative_to(here) or here.is_relative_to(there):
+        raise FileError(f"{target}: lies within {source}, or around it")
+    _check_is_free(target)
+
+
 @contextmanager
 def written_whole(source: Path, target: Path) -> Iterator[Path]:
     """A folder to write a SavedModel into, which appears under its name whole or not at all.
@@ -97,9 +113,7 @@ def written_whole(source: Path, target: Path) -> Iterator[Path]:
         FileError: The folder exists, lies within the source or around it, or cannot be written;
             or the source holds a link to something outside of it, or what is no file.
     """
-    here, there = source.resolve(), target.resolve()
-    if there.is_relative_to(here) or here.is_relative_to(there):
-        raise FileError(f"{target}: lies within {source}, or around it")
+    check_target(source, target)
     with appearing(target) as part:
         _copy_rest(source, part)
         yield part
@@ -125,6 +139,17 @@ def write_message(message: SavedModel, source: Path, folder: Path) -> None:
     (folder / MODEL_FILE).write_bytes(content)
     if (source / FINGERPRINT_FILE).is_file():
         _write_fingerprint((source / FINGERPRINT_FILE).read_bytes(), folder)
+
+
+def _is_remote_saved_model(spelled: str) -> bool:
+    import tensorflow as tf
+
+    try:
+        return any(
+            tf.io.gfile.exists(f"{spelled}/{name}") for name in (MODEL_FILE, TEXT_FILE, SPLIT_FILE)
+        )
+    except (tf.errors.OpError, ValueError):  # what reads a graph file says what is wrong
+        return False
 
 
 def _is_folder(spelled: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.errors import OptionsError
 from memopt.item import COMPILED, VariableSpec
@@ -28,23 +28,38 @@ _MOST_NAMES = 20
 
 @dataclass
 class ModelFunction:
-    """A function of a SavedModel that does some work itself.
+    """A function of a SavedModel that does some work itself, or a use of its main graph.
 
     Attributes:
-        name: Its name in the library.
+        name: Its name in the library; of a use of the main graph what it is called, in brackets.
         called_as: What the program that saved it called it.
         signatures: Keys of the signatures that run it.
         variables: What is known of variables that are arguments, by name of the argument.
+        objects: By name of an argument that is a variable its number in the object graph.
         refusal: Why it cannot be rewritten, whatever it computes; "" if it can.
+        compiled: Whether XLA compiles it.
         captured: The tensors inside of it that other functions capture, in the object graph.
+        fetch: Of a use of the main graph what is asked for; empty for a function.
+        feed: Of a use of the main graph the tensors that are given, by what callers call them.
     """
 
     name: str
     called_as: str
     signatures: list[str] = field(default_factory=list)
     variables: dict[str, VariableSpec] = field(default_factory=dict)
+    objects: dict[str, int] = field(default_factory=dict)
     refusal: str = ""
+    compiled: bool = False
     captured: Sequence[CapturedTensor] = ()
+    fetch: tuple[str, ...] = ()
+    feed: Mapping[str, str] = field(default_factory=dict)
+
+
+class _Variable(NamedTuple):
+    """A variable that a function captures: what it is, and its number in the object graph."""
+
+    spec: VariableSpec
+    number: int
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,7 @@ class _Root:
     """
 
     name: str
-    variables: Mapping[str, VariableSpec]
+    variables: Mapping[str, _Variable]
     signatures: tuple[str, ...] = ()
 
 
@@ -89,10 +104,10 @@ def find_functions(meta_graph: MetaGraphDef) -> list[ModelFunction]:
             pending.append(_callee(call, root, functions))
             continue
         one = found.setdefault(root.name, ModelFunction(root.name, _called_as(root.name)))
-        one.variables.update(root.variables)
+        one.variables.update({name: known.spec for name, known in root.variables.items()})
+        one.objects.update({name: known.number for name, known in root.variables.items()})
         one.signatures = sorted({*one.signatures, *root.signatures})
-        if _is_compiled(function):
-            one.refusal = "XLA compiles it"
+        one.compiled = _is_compiled(function)
         one.captured = captured.get(root.name, ())
     return [found[name] for name in sorted(found)]
 
@@ -185,7 +200,7 @@ def _maker(nodes: Mapping[str, NodeDef], name: str) -> NodeDef | None:
 
 def _bound_variables(
     meta_graph: MetaGraphDef, name: str, function: FunctionDef
-) -> dict[str, VariableSpec]:
+) -> dict[str, _Variable]:
     """The arguments that are variables: the last ones are what the function captures."""
     objects = meta_graph.object_graph_def
     bound = objects.concrete_functions[name].bound_inputs
@@ -200,7 +215,8 @@ def _bound_variables(
         if node.WhichOneof("kind") != "variable" or node.variable.shape.unknown_rank:
             continue
         shape = tuple(int(dimension.size) for dimension in node.variable.shape.dim)
-        found[argument.name] = VariableSpec(int(node.variable.dtype), shape)
+        spec = VariableSpec(int(node.variable.dtype), shape)
+        found[argument.name] = _Variable(spec, number)
     return found
 
 

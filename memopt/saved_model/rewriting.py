@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 from memopt.errors import BudgetError, OptionsError
 from memopt.plugin.policy import ALL
 from memopt.progress import task
-from memopt.saved_model.bodies import argument_names
+from memopt.saved_model.compiled import COMPILED
 from memopt.saved_model.files import read_saved_model, write_message, written_whole
-from memopt.saved_model.functions import choose, find_functions, signatures_in_graph
+from memopt.saved_model.functions import choose
 from memopt.saved_model.library import LibraryRewriting
+from memopt.saved_model.main_graph import arguments_of, find_work
+from memopt.saved_model.remote import at_hand, delivered
 from memopt.saved_model.report import SavedModelReport
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from memopt.saved_model.report import FunctionReport
 
 _MOST_REASONS = 3
+_OF_SESSIONS = (
+    "what stands in the main graph, as in TensorFlow 1, goes through Grappler again in the session "
+    "that runs it; `memopt verify` shows whether bits are the same"
+)
 _SAY_WHICH = "name it with --function, or give --all for those that compute no gradients"
 
 
@@ -38,7 +44,7 @@ def rewrite_saved_model(
     """Write a SavedModel in which functions need less memory.
 
     Args:
-        path: The SavedModel; it stays as it is.
+        path: The SavedModel, anywhere that `tf.io.gfile` reads; it stays as it is.
         out: The folder that is to be.
         wish: What is to be done.
         check: Gets the folder before it has its name, and may raise.
@@ -48,21 +54,26 @@ def rewrite_saved_model(
         OptionsError: Something is named that is not there, or there is nothing to rewrite.
         BudgetError: None of the functions keeps the budget.
     """
-    source, target = Path(path), Path(out)
-    message = read_saved_model(source)
-    with written_whole(source, target) as folder:
-        reports, notes = rewrite_message(message, wish)
-        write_message(message, source, folder)
-        report = SavedModelReport(str(source), str(target), reports, notes)
-        if check is not None:
-            check(folder, report)
+    with at_hand(path) as source, delivered(out) as target:
+        message = read_saved_model(source)
+        with written_whole(source, target) as folder:
+            reports, notes = rewrite_message(message, wish, source)
+            write_message(message, source, folder)
+            report = SavedModelReport(os.fspath(path), os.fspath(out), reports, notes)
+            if check is not None:
+                check(folder, report)
     return report
 
 
 def rewrite_message(
-    message: SavedModel, wish: Wish
+    message: SavedModel, wish: Wish, path: Path
 ) -> tuple[tuple[FunctionReport, ...], tuple[str, ...]]:
     """Rewrite functions of a SavedModel's message in place.
+
+    Args:
+        message: The message.
+        wish: What is to be done.
+        path: The folder that it comes from.
 
     Returns:
         What was done to each function, and notes.
@@ -72,18 +83,13 @@ def rewrite_message(
         BudgetError: None of the functions keeps the budget.
     """
     reports: list[FunctionReport] = []
-    notes: list[str] = []
-    found = [find_functions(meta_graph) for meta_graph in message.meta_graphs]
+    found = [find_work(meta_graph) for meta_graph in message.meta_graphs]
     _check_names(found, wish)
     _check_shapes(message, found, wish)
     for meta_graph, functions in zip(message.meta_graphs, found, strict=True):
-        reports += _rewrite_meta_graph(meta_graph, functions, wish)
-        notes += [
-            f"signature {key!r} is left alone: its operations stand in the main graph, as in "
-            "TensorFlow 1, and not in a function"
-            for key in signatures_in_graph(meta_graph)
-        ]
-    _check_outcome(reports, notes, wish)
+        reports += _rewrite_meta_graph(meta_graph, functions, wish, path)
+    notes = [_OF_SESSIONS] if any(_is_in_main_graph(one) for one in reports) else []
+    _check_outcome(reports, wish)
     return tuple(reports), tuple(notes)
 
 
@@ -103,7 +109,7 @@ def _check_shapes(
     for meta_graph, functions in zip(message.meta_graphs, found, strict=True):
         library = {one.signature.name: one for one in meta_graph.graph_def.library.function}
         for one in functions:
-            names |= set(argument_names(library[one.name], one.variables))
+            names |= set(arguments_of(one, library).values())
     unknown = sorted((wish.shapes or {}).keys() - names)
     if unknown:
         raise OptionsError(
@@ -112,7 +118,7 @@ def _check_shapes(
         )
 
 
-def _check_outcome(reports: Sequence[FunctionReport], notes: Sequence[str], wish: Wish) -> None:
+def _check_outcome(reports: Sequence[FunctionReport], wish: Wish) -> None:
     """Refuse an output in which nothing is as it was asked for.
 
     Raises:
@@ -121,18 +127,18 @@ def _check_outcome(reports: Sequence[FunctionReport], notes: Sequence[str], wish
     """
     tried = [one for one in reports if one.outcome != "left alone"]
     if not tried:
-        reasons = "; ".join(
-            [f"{one.called_as}: {one.reason}" for one in reports[:_MOST_REASONS]] or notes[:1]
-        )
+        reasons = "; ".join(f"{one.called_as}: {one.reason}" for one in reports[:_MOST_REASONS])
         hint = "" if wish.names_some or wish.policy.only == ALL else f" ({_SAY_WHICH})"
         raise OptionsError(f"no function is rewritten: {reasons or 'there is none'}{hint}")
     budgeted = [one for one in tried if one.budget_bytes]
     if not budgeted or any(one.keeps_budget for one in budgeted):
         return
     first = budgeted[0]
+    why = f" ({first.reason})" if first.reason.startswith(COMPILED) else ""
     error = BudgetError(
         f"no function keeps the budget; {first.called_as}: the budget of {first.budget_bytes} "
-        f"bytes cannot be kept: the lowest peak that was found is {first.peak_after_bytes} bytes",
+        f"bytes cannot be kept: the lowest peak that was found is {first.peak_after_bytes} bytes"
+        f"{why}",
         first.budget_bytes,
         first.peak_after_bytes,
     )
@@ -141,12 +147,12 @@ def _check_outcome(reports: Sequence[FunctionReport], notes: Sequence[str], wish
 
 
 def _rewrite_meta_graph(
-    meta_graph: MetaGraphDef, found: Sequence[ModelFunction], wish: Wish
+    meta_graph: MetaGraphDef, found: Sequence[ModelFunction], wish: Wish, path: Path
 ) -> list[FunctionReport]:
     wanted = {one.name for one in _chosen(found, wish)}
     if not wanted:
         return []
-    rewriting = LibraryRewriting(meta_graph, wish)
+    rewriting = LibraryRewriting(meta_graph, wish, path)
     reports = []
     with task("functions", len(wanted)) as under_way:
         for one in found:
@@ -157,6 +163,10 @@ def _rewrite_meta_graph(
             under_way.advance()
     rewriting.finish()
     return reports
+
+
+def _is_in_main_graph(report: FunctionReport) -> bool:
+    return report.outcome == "rewritten" and report.name.startswith("(")
 
 
 def _chosen(found: Sequence[ModelFunction], wish: Wish) -> list[ModelFunction]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
     from tensorflow.core.protobuf.config_pb2 import ConfigProto
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _POINTER = ctypes.c_void_p
 _LIBRARIES = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
 _READ = "ReadVariableOp"
+_REFERENCES = frozenset({"Variable", "VariableV2"})
 
 
 class _Output(ctypes.Structure):
@@ -88,7 +90,7 @@ class LoadedSession:
 
     def variables(self) -> dict[str, Array]:
         """Copies of the values of the variables that the signature uses, by node name."""
-        values = self._run([f"{name}:0" for name in self._reads], [], [])
+        values = self._run([f"{read}:0" for read in self._reads.values()], [], [])
         return dict(zip(self._reads, values, strict=True))
 
     def _load(self, job: Job, config: ConfigProto) -> Any:
@@ -138,20 +140,35 @@ def _graph_with(job: Job) -> MetaGraphDef:
     raise ExecutionError(f"{job.path}: has no graph with the tags {', '.join(job.tags)}")
 
 
-def _reads_of_variables(meta_graph: MetaGraphDef, key: str) -> list[str]:
-    """The operations that read the variables that a signature uses.
+def _reads_of_variables(meta_graph: MetaGraphDef, key: str) -> dict[str, str]:
+    """By name of each variable that a signature uses an operation that reads it.
 
-    Others may not have a value: Keras leaves handles behind that nothing restores.
+    Others may not have a value: Keras leaves handles behind that nothing restores. Variables of
+    TensorFlow 1 that are references are read by their own operation.
     """
     nodes = {node.name: node for node in meta_graph.graph_def.node}
-    outputs = meta_graph.signature_def[key].outputs.values()
-    made_by = [nodes[name] for o in outputs if (name := o.name.partition(":")[0]) in nodes]
-    used = {source.partition(":")[0] for node in made_by for source in node.input}
+    pending = [o.name.partition(":")[0] for o in meta_graph.signature_def[key].outputs.values()]
+    used: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in used or name not in nodes:
+            continue
+        used.add(name)
+        pending += [source.removeprefix("^").partition(":")[0] for source in nodes[name].input]
     reads: dict[str, str] = {}
     for node in meta_graph.graph_def.node:
-        if node.op == _READ and node.input[0].partition(":")[0] in used:
-            reads.setdefault(node.input[0], node.name)
-    return sorted(reads.values())
+        if node.op in _REFERENCES and node.name in used:
+            reads[node.name] = node.name
+        # What reads as soon as the session asks, and waits for nothing that trains.
+        if node.op == _READ and not _waits(node):
+            handle = node.input[0].partition(":")[0]
+            if handle in used:
+                reads.setdefault(handle, node.name)
+    return {name: reads[name] for name in sorted(reads)}
+
+
+def _waits(read: NodeDef) -> bool:
+    return any(source.startswith("^") for source in read.input)
 
 
 def _as_tensor(dtype: int, value: Array) -> Any:

@@ -25,7 +25,7 @@ def fixed_shape(item: GrapplerItem, graph_def: GraphDef, other: GrapplerItem) ->
         graph_def: The rewritten graph.
         other: The original with other sizes in the open dimensions than those of the plan.
     """
-    rewritten = replace(item, graph_def=_with_arguments_of(other, graph_def))
+    rewritten = replace(item, graph_def=with_arguments_of(other, graph_def))
     before, after = Properties.of(other), Properties.of(rewritten)
     if before.failure:
         # These sizes are none that the model takes: what is open has to be open still.
@@ -42,7 +42,8 @@ def fixed_shape(item: GrapplerItem, graph_def: GraphDef, other: GrapplerItem) ->
     return ""
 
 
-def _with_arguments_of(item: GrapplerItem, graph_def: GraphDef) -> GraphDef:
+def with_arguments_of(item: GrapplerItem, graph_def: GraphDef) -> GraphDef:
+    """A graph whose arguments are as an item declares them."""
     fed = {node.name: node for node in item.graph_def.node if node.op == "Placeholder"}
     changed = type(graph_def)()
     changed.CopyFrom(graph_def)

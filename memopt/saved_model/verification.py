@@ -15,8 +15,10 @@ from memopt.runtime.synthesis import complete_values
 from memopt.runtime.values import load_values
 from memopt.runtime.verification import Verification, time_in_turns
 from memopt.saved_model.files import read_saved_model
-from memopt.saved_model.functions import INIT_SIGNATURE
+from memopt.saved_model.functions import INIT_SIGNATURE, signatures_in_graph
 from memopt.saved_model.job import Job
+from memopt.saved_model.main_graph import find_uses
+from memopt.saved_model.remote import at_hand
 
 if TYPE_CHECKING:
     import os
@@ -46,7 +48,9 @@ class SignatureVerification(Displayed):
         verification: What was measured and compared.
         as_in_python: Whether the rewritten signature, in a session, gives in every step the bits
             that the original gives by Python's loader; looked at where the original gives others in
-            a session. Variables, which the loaders call differently, are not compared then.
+            a session. Variables, which the loaders call differently, are not compared then. Of a
+            signature of the main graph, as in TensorFlow 1, it is the other way round: by Python's
+            loader it may give the bits that the original gives in a session.
     """
 
     signature: str
@@ -78,7 +82,8 @@ class SignatureVerification(Displayed):
         found = self.verification
         verdict = "equal, bit for bit" if found.equal else "NOT EQUAL"
         if self.as_in_python and not found.equal:
-            verdict = "equal to the original by Python's loader"
+            other = "by Python's loader" if self.loader == "session" else "in a session"
+            verdict = f"equal to the original {other}"
         own = change_text(found.original.step_peak_bytes, found.rewritten.step_peak_bytes)
         ratio = "" if found.time_ratio is None else f"x{found.time_ratio:.2f}"
         return self.signature, self.loader, verdict, own, ratio
@@ -163,28 +168,41 @@ def verify_saved_models(  # noqa: PLR0913 - keywords, each with a default
     """
     if steps < 1:
         raise OptionsError(f"at least 1 step must be run, not {steps}")
-    before, after = read_saved_model(original), read_saved_model(rewritten)
-    compare = _Comparison(
-        str(original),
-        str(rewritten),
-        Settings(mode=mode, deterministic=is_deterministic_here()),
-        steps,
-        timing_rounds,
-    )
+    settings = Settings(mode=mode, deterministic=is_deterministic_here())
+    with at_hand(original) as first, at_hand(rewritten) as second:
+        compare = _Comparison(str(first), str(second), settings, steps, timing_rounds)
+        return _compare(compare, signatures, loaders, inputs or {}, shapes or {}, seed)
+
+
+def _compare(
+    compare: _Comparison,
+    signatures: Sequence[str],
+    loaders: Sequence[Loader],
+    inputs: Mapping[str, Any],
+    shapes: Mapping[str, Iterable[int]],
+    seed: int,
+) -> SavedModelVerification:
+    before, after = read_saved_model(compare.original), read_saved_model(compare.rewritten)
     found: list[SignatureVerification] = []
-    skipped: list[str] = []
+    skipped = [
+        "what the collection train_op names is not run: no signature runs it"
+        for meta_graph in before.meta_graphs
+        if any(not one.signatures for one in find_uses(meta_graph))
+    ]
     chosen = _signatures(before, after, signatures)
     with task("signatures", len(chosen) * len(loaders)) as under_way:
         for tags, key, meta_graph in chosen:
-            given = _inputs(meta_graph, key, inputs or {}, shapes or {}, seed)
+            given = _inputs(meta_graph, key, inputs, shapes, seed)
             names = tuple(sorted(meta_graph.signature_def[key].outputs))
+            in_graph = key in signatures_in_graph(meta_graph)
             for loader in loaders:
                 under_way.say(f"{key} ({loader})")
                 if loader == "session" and _has_texts(meta_graph, key):
                     skipped.append(f"signature {key!r} is not run in a session: it has texts")
                 else:
-                    job = Job(str(original), tags, key, loader, names)
-                    found.append(compare.run(job, given))
+                    job = Job(compare.original, tags, key, loader, names)
+                    settled_for: Loader = "session" if in_graph else "python"
+                    found.append(compare.run(job, given, settled_for))
                 under_way.advance()
     return SavedModelVerification(tuple(found), tuple(skipped))
 
@@ -216,8 +234,14 @@ class _Comparison:
     steps: int
     timing_rounds: int
 
-    def run(self, job: Job, inputs: Values) -> SignatureVerification:
-        """Run both and compare them."""
+    def run(self, job: Job, inputs: Values, settled_for: Loader) -> SignatureVerification:
+        """Run both and compare them.
+
+        Args:
+            job: What of the original is run.
+            inputs: What it is given.
+            settled_for: The loader that Grappler worked for when the other was made.
+        """
         other = replace(job, path=self.rewritten)
         with (
             job.process(inputs, self.settings) as first,
@@ -235,8 +259,8 @@ class _Comparison:
                 own_changes=tuple(self._own_changes(job, inputs, expected, differences)),
             )
         as_in_python = False
-        if differences and job.loader == "session":
-            as_in_python = self._is_as_in_python(job, inputs, computed)
+        if differences and job.loader != settled_for:
+            as_in_python = self._is_as_elsewhere(job, inputs, computed, settled_for)
         return SignatureVerification(job.signature, job.loader, verification, as_in_python)
 
     def _results(self, process: StepProcess) -> _Results:
@@ -252,9 +276,11 @@ class _Comparison:
         with job.process(inputs, self.settings) as process:
             return expected.differences(self._results(process))
 
-    def _is_as_in_python(self, job: Job, inputs: Values, computed: _Results) -> bool:
-        """Whether outputs in a session are those that the original has by Python's loader."""
-        with replace(job, loader="python").process(inputs, self.settings) as process:
+    def _is_as_elsewhere(
+        self, job: Job, inputs: Values, computed: _Results, loader: Loader
+    ) -> bool:
+        """Whether outputs are those that the original has by another loader."""
+        with replace(job, loader=loader).process(inputs, self.settings) as process:
             expected = self._results(process)
         return not _Results(expected.outputs, {}).differences(_Results(computed.outputs, {}))
 

@@ -133,34 +133,52 @@ def rewrite_compiled(
     """
     check_shapes(function)
     program = program or Program.from_concrete_function(function, inputs)
+    found = rewrite_program(program, options)
+    original = found.search.original
+    return CompiledRewrite(
+        function=(
+            function
+            if found.form is original
+            else build_function(found.form.compiled.graph_def, function)
+        ),
+        original=original.compiled.memory,
+        memory=found.form.compiled.memory,
+        limit_bytes=found.limit_bytes,
+        reports=found.form.reports,
+        compilations=len(found.search.forms),
+        equal=found.equal,
+    )
+
+
+def rewrite_program(program: Program, options: CompiledOptions) -> Found:
+    """The form of a step that needs less once XLA has compiled it; see `rewrite_compiled`.
+
+    Raises:
+        BudgetError: The budget cannot be kept, or only with other last bits.
+        ExecutionError: XLA does not compile it.
+    """
     started = time.monotonic()
     found = _look(program, options)
     if found.equal is False and options.same_bits and found.compares_maxima:
         # It may be their place in kernels with others that moved a bit.
         left_s = options.seconds - (time.monotonic() - started)
         found = _look(program, replace(options, seconds=left_s), pooling=False)
-    search, form = found.search, found.form
     if found.equal is False and options.same_bits:
         if found.limit_bytes and not options.nearest:
-            raise _other_bits(search, form, found.limit_bytes)
-        form = search.original
-    return CompiledRewrite(
-        function=(
-            function
-            if form is search.original
-            else build_function(form.compiled.graph_def, function)
-        ),
-        original=search.original.compiled.memory,
-        memory=form.compiled.memory,
-        limit_bytes=found.limit_bytes,
-        reports=form.reports,
-        compilations=len(search.forms),
-        equal=found.equal,
-    )
+            raise _other_bits(found.search, found.form, found.limit_bytes)
+        found = found._replace(form=found.search.original)
+    return found
 
 
-class _Found(NamedTuple):
-    """The form that was found, the limit of its own memory, and whether its bits are the same."""
+class Found(NamedTuple):
+    """The form that was found.
+
+    Attributes:
+        search: Where it was found.
+        limit_bytes: The limit of its own memory; 0 for none.
+        form: The form; the original where nothing was won, or bits would not be the same.
+        equal: Whether the bits of the best form are the same; `None` if it is the original.
+    """
 
     search: Search
     limit_bytes: int
@@ -174,7 +192,7 @@ class _Found(NamedTuple):
         return any(each.name == PoolingGradients.name and each.edits for each in reports)
 
 
-def _look(program: Program, options: CompiledOptions, *, pooling: bool = True) -> _Found:
+def _look(program: Program, options: CompiledOptions, *, pooling: bool = True) -> Found:
     with compiler_process(program) as compiler:
         search = Search(
             program.item,
@@ -190,7 +208,7 @@ def _look(program: Program, options: CompiledOptions, *, pooling: bool = True) -
             pooling=pooling,
         )
         limit_bytes, form = find_form(search, options)
-    return _Found(search, limit_bytes, form, _is_equal(program, form, search))
+    return Found(search, limit_bytes, form, _is_equal(program, form, search))
 
 
 def find_form(search: Search, options: CompiledOptions) -> tuple[int, Form]:

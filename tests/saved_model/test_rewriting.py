@@ -7,7 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from support.saved_models import BATCH, WIDTH, read_message, save_network, train, values
+from support.saved_models import BATCH, WIDTH, read_message, train, values
 
 import memopt
 from memopt.errors import BudgetError, OptionsError
@@ -202,12 +202,6 @@ def test_a_budget_that_no_function_keeps_is_an_error(network: Path, tmp_path: Pa
     ):
         optimize_saved_model(network, tmp_path / "out", budget="1KiB", algorithm="path")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_function_that_xla_compiles_is_left_alone(tmp_path: Path) -> None:
-    path = save_network(tmp_path / "compiled", compiled=True)
-    with pytest.raises(OptionsError, match="train: XLA compiles it"):
-        optimize_saved_model(path, tmp_path / "out", budget="60%")
 
 
 def test_open_shapes_need_a_shape_to_plan_with(open_network: Path, tmp_path: Path) -> None:
