@@ -7,7 +7,7 @@ import json
 import click
 
 from memopt.cli.options import COSTS, REPORT, SEED, usage
-from memopt.cli.printing import write_report
+from memopt.cli.printing import write_report, writing_refusal
 from memopt.console import start_tensorflow, terminal, working
 
 
@@ -81,7 +81,7 @@ def fit(
         named = [Dimension.parse(text) for text in dimensions]
     start_tensorflow()
     file = read_graph(model)
-    with working(f"fitting {model}") as say:
+    with writing_refusal(report), working(f"fitting {model}") as say:
         found = fit_graph(
             file.message,
             memory_bytes,
