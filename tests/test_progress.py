@@ -103,8 +103,24 @@ def test_no_more_is_done_than_there_is() -> None:
     assert under_way.share == 1
 
 
+def test_what_need_not_be_done_says_nothing_of_the_pace() -> None:
+    under_way = Task("", total=10, started_s=time.monotonic() - 4)
+    under_way.skip(8, "was done")
+    assert (under_way.left_s, under_way.note) == (None, "was done")
+    under_way.advance()
+    assert under_way.left_s == pytest.approx(4, abs=0.5)
+
+
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.71, "0.7 s"), (12.2, "12 s"), (59.6, "1 min"), (185, "3 min 5 s")]
+    ("seconds", "text"),
+    [
+        (0.71, "0.7 s"),
+        (12.2, "12 s"),
+        (59.6, "1 min"),
+        (185, "3 min 5 s"),
+        (3600, "1 h"),
+        (7805, "2 h 10 min"),
+    ],
 )
 def test_durations_read_well(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
