@@ -19,6 +19,7 @@ from rich.console import Console
 from support.commands import run
 
 from memopt import progress
+from memopt.cli import main
 from memopt.planning.annealing import Schedule, anneal, new_best
 from memopt.planning.checker import judge
 from memopt.planning.cost_graph import CostGraph
@@ -302,6 +303,32 @@ def test_an_interruption_says_what_was_found(monkeypatch: pytest.MonkeyPatch) ->
     assert ended.errors == (
         "memopt: interrupted; so far: size 96 fits, the largest planned so far\n"
     )
+
+
+def test_the_program_is_not_taken_down_when_it_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is to be done at its end is, and then it is gone: TensorFlow would take seconds."""
+    done: list[object] = []
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    def leave(status: int) -> None:
+        done.append(status)
+        raise SystemExit(status)
+
+    monkeypatch.setattr("memopt.api.plan", stop)
+    monkeypatch.setattr("atexit._run_exitfuncs", lambda: done.append("at its end"))
+    monkeypatch.setattr("os._exit", leave)
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "graph.json", "--budget", "0.8"])
+    assert ended.value.code == 130
+    assert done == ["at its end", 130]
+    assert capsys.readouterr().err == "memopt: interrupted\n"
+    with pytest.raises(SystemExit):
+        main(["plan", "graph.json"])
+    assert len(done) == 2
 
 
 @pytest.mark.parametrize("option", [("-q",), ("--quiet",), ("--progress", "none")])
