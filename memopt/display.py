@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import re
+import shutil
 import textwrap
 from dataclasses import MISSING, Field, dataclass, fields
 from importlib import import_module
@@ -21,6 +22,7 @@ LINES = 24
 """The most lines of a text."""
 WIDTH = 100
 """The most characters of a line."""
+_LEAST_WIDTH = 60
 _MOST_ROWS = 50
 _MOST_NOTES = 6
 _HEAD_LENGTH = 230
@@ -35,6 +37,11 @@ PEAKS = ("", "before", "after", "ratio")
 """The columns of tables with rows of `peak_row`."""
 
 T = TypeVar("T")
+
+
+def text_width() -> int:
+    """How many characters a line of text may have here: `WIDTH`, or fewer on a narrow terminal."""
+    return min(WIDTH, max(_LEAST_WIDTH, shutil.get_terminal_size((WIDTH, LINES)).columns))
 
 
 def bytes_text(size_bytes: int, *, signed: bool = False) -> str:
@@ -129,6 +136,12 @@ class Table(NamedTuple):
         rows = tuple(row(item) for item in islice(items, _MOST_ROWS))
         return cls(columns, rows, len(items) - len(rows))
 
+    def without_empty_columns(self) -> Table:
+        """The same without the columns in which no row has anything."""
+        kept = [at for at in range(len(self.columns)) if any(row[at] for row in self.rows)]
+        rows = tuple(tuple(row[at] for at in kept) for row in self.rows)
+        return Table(tuple(self.columns[at] for at in kept), rows, self.left_out)
+
     def lines(self, most: int) -> list[str]:
         """The table as lines of text.
 
@@ -144,7 +157,7 @@ class Table(NamedTuple):
             rows = rows[: room - 1]
         cells = [[clip(cell, WIDTH) for cell in row] for row in (self.columns, *rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        while sum(widths) + len(_GAP) * len(widths) > WIDTH:
+        while sum(widths) + len(_GAP) * len(widths) > text_width():
             widths[widths.index(max(widths))] -= 1
         is_number = [
             all(map(_NUMBER.fullmatch, column)) for column in zip(*cells[1:], strict=True)
@@ -191,10 +204,11 @@ class Overview:
     notes: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """At most `LINES` lines of `WIDTH` characters."""
+        """At most `LINES` lines of `WIDTH` characters, or of as many as the terminal has."""
+        width = text_width()
         head = f"{self.kind}: {clip(self.outcome, _HEAD_LENGTH)}"
-        lines = textwrap.wrap(head, WIDTH, subsequent_indent=_GAP, break_on_hyphens=False)
-        notes = [_GAP + clip(note, WIDTH - len(_GAP)) for note in self.notes[:_MOST_NOTES]]
+        lines = textwrap.wrap(head, width, subsequent_indent=_GAP, break_on_hyphens=False)
+        notes = [_GAP + clip(note, width - len(_GAP)) for note in self.notes[:_MOST_NOTES]]
         notes += _more(len(self.notes) - len(notes))
         tables = [table for table in self.tables if table.rows]
         for done, table in enumerate(tables):

@@ -55,8 +55,9 @@ class BudgetError(MemoptError):
     Attributes:
         budget_bytes: The budget.
         lowest_bytes: The lowest peak that was found, everything included.
-        result: The `OptimizationResult` that needs so much, verified like any other; `None` where
-            it was not a graph that was rewritten.
+        result: What needs so much: the `OptimizationResult`, verified like any other; of
+            `memopt.plan` the `Plan`; of `memopt.fit` the smallest size's `OptimizationResult`.
+            `None` where there is none.
         functions: Of a SavedModel: what came nearest for each function, as `FunctionReport`s.
     """
 

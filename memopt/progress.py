@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _LEAST_SHARE = 0.02
 """Of a task, what has to be done before its pace says anything."""
 _MINUTE_S = 60
+_HOUR_MIN = 60
 
 
 @dataclass(eq=False)
@@ -46,6 +47,11 @@ class Task:
     def advance(self, amount: float = 1.0, note: str = "") -> None:
         """Say that so much more is done."""
         self.update(self.done + amount, note)
+
+    def skip(self, amount: float = 1.0, note: str = "") -> None:
+        """Say that so much need not be done: it took no time, and says nothing of the pace."""
+        self.total = max(self.total - amount, 0.0)
+        self.update(self.done, note)
 
     def update(self, done: float, note: str = "") -> None:
         """Say how much is done by now."""
@@ -145,10 +151,13 @@ def found(result: str) -> None:
 
 
 def duration_text(seconds: float) -> str:
-    """A duration for people: "0.7 s", "12 s", "3 min 5 s"."""
+    """A duration for people: "0.7 s", "12 s", "3 min 5 s", "2 h 10 min"."""
     if seconds < 1:
         return f"{seconds:.1f} s"
     if round(seconds) < _MINUTE_S:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), _MINUTE_S)
+    if minutes >= _HOUR_MIN:
+        hours, minutes = divmod(minutes, _HOUR_MIN)
+        return f"{hours:,} h {minutes} min" if minutes else f"{hours:,} h"
     return f"{minutes} min {rest} s" if rest else f"{minutes} min"

@@ -196,7 +196,12 @@ class Bars(Silent):
         if self._progress is None or number is None:
             return
         depth = list(self._shown).index(task)
-        self._progress.update(number, completed=task.done, description=self._described(task, depth))
+        self._progress.update(
+            number,
+            completed=task.done,
+            total=task.total or None,
+            description=self._described(task, depth),
+        )
 
     def ended(self, task: Task) -> None:
         """Take its bar away."""

@@ -17,7 +17,7 @@ from support.steps import tiny_step
 
 import memopt.cli
 import memopt.demo
-from memopt.cli import group, main
+from memopt.cli import fleets, group, main
 from memopt.cli.group import LONGEST_LINE, error_line
 from memopt.io import save
 from memopt.models import MODELS
@@ -29,8 +29,7 @@ COST_GRAPH = {
     "edges": [[0, 1]],
     "order": [0, 1],
 }
-# A fleet writes its JSON to a file, whose form is in the documentation of fleets.
-WITHOUT = {"run", "completion", "fleet"}
+WITHOUT = {"run", "completion"}
 """What one prints is a program's, and what the other prints is a shell's."""
 
 
@@ -135,7 +134,7 @@ def test_a_refused_budget_takes_one_short_line(folder: Path, tmp_path: Path) -> 
 
 def test_exit_statuses_are_those_of_the_page() -> None:
     page = (ROOT / "docs" / "command_line.md").read_text()
-    for status in (0, group.FAILED, group.WRONG_USAGE, group.INTERRUPTED):
+    for status in (0, group.FAILED, group.WRONG_USAGE, fleets.SOME_FAILED, group.INTERRUPTED):
         assert f"| {status} |" in page
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +115,34 @@ def test_a_verification_shows_its_verdict_and_no_timeline(name: str) -> None:
     assert_shows(unequal, "Verification: NOT EQUAL over 3 steps, exact mode", "more")
     assert_shows(before, "Measurement: peak 40.00 MiB, 8.00 MiB of it held", "more")
     assert_shows(differences[0], "Difference(")
+
+
+def test_records_show_all_their_figures_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    record = GraphRecord("f", "function", "passed over", "computes no gradients", nodes=12)
+    step = replace(
+        record,
+        outcome="rewritten",
+        reason="rematerialization{cache_plans=true}: 2 edits, " + "and so on, " * 10,
+        nodes=11_300,
+        peak_before_bytes=1098 * MIB,
+        peak_after_bytes=1050 * MIB,
+        budget_bytes=960 * MIB,
+        measured_peak_bytes=1051 * MIB,
+    )
+    kept = replace(step, budget_bytes=1060 * MIB)
+    head, columns, *lines = repr(GraphRecords([record, record, kept, step])).splitlines()
+    assert head == "GraphRecords: 2 passed over, 2 rewritten"
+    assert columns.split() == "latest nodes outcome MiB before after measured budget".split()
+    assert lines[0].split()[2:] == "rewritten 1098.00 1050.00 1051.00 960.00 OVER".split()
+    assert lines[1].split()[-2:] == ["1060.00", "kept"]
+    assert lines[4].startswith("  rewritten (2 times): remat")
+    assert lines[5] == "  passed over (2 times): computes no gradients"
+    assert max(map(len, (columns, *lines))) <= 80
+    # What no record has is no column.
+    assert repr(GraphRecords([record])).splitlines()[1].split() == ["latest", "nodes", "outcome"]
 
 
 def test_names_from_strangers_stay_text() -> None:

@@ -20,6 +20,7 @@ from support.commands import run
 from support.layered_graphs import layered_graph
 
 from memopt import progress
+from memopt.cli import main
 from memopt.planning.annealing import Schedule, anneal, new_best
 from memopt.planning.checker import judge
 from memopt.planning.cost_graph import CostGraph
@@ -104,8 +105,24 @@ def test_no_more_is_done_than_there_is() -> None:
     assert under_way.share == 1
 
 
+def test_what_need_not_be_done_says_nothing_of_the_pace() -> None:
+    under_way = Task("", total=10, started_s=time.monotonic() - 4)
+    under_way.skip(8, "was done")
+    assert (under_way.left_s, under_way.note) == (None, "was done")
+    under_way.advance()
+    assert under_way.left_s == pytest.approx(4, abs=0.5)
+
+
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.71, "0.7 s"), (12.2, "12 s"), (59.6, "1 min"), (185, "3 min 5 s")]
+    ("seconds", "text"),
+    [
+        (0.71, "0.7 s"),
+        (12.2, "12 s"),
+        (59.6, "1 min"),
+        (185, "3 min 5 s"),
+        (3600, "1 h"),
+        (7805, "2 h 10 min"),
+    ],
 )
 def test_durations_read_well(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
@@ -303,6 +320,32 @@ def test_an_interruption_says_what_was_found(monkeypatch: pytest.MonkeyPatch) ->
     assert ended.errors == (
         "memopt: interrupted; so far: size 96 fits, the largest planned so far\n"
     )
+
+
+def test_the_program_is_not_taken_down_when_it_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is to be done at its end is, and then it is gone: TensorFlow would take seconds."""
+    done: list[object] = []
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    def leave(status: int) -> None:
+        done.append(status)
+        raise SystemExit(status)
+
+    monkeypatch.setattr("memopt.api.plan", stop)
+    monkeypatch.setattr("atexit._run_exitfuncs", lambda: done.append("at its end"))
+    monkeypatch.setattr("os._exit", leave)
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "graph.json", "--budget", "0.8"])
+    assert ended.value.code == 130
+    assert done == ["at its end", 130]
+    assert capsys.readouterr().err == "memopt: interrupted\n"
+    with pytest.raises(SystemExit):
+        main(["plan", "graph.json"])
+    assert len(done) == 2
 
 
 @pytest.mark.parametrize("option", [("-q",), ("--quiet",), ("--progress", "none")])

@@ -31,8 +31,10 @@ def main(context: click.Context) -> None:
     os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 
 
-for _command in (optimize, verify, analyze, demo, plan, fit, profile, profile_kernels, doctor):
+for _command in (
+    *(optimize, verify, analyze, fleet, demo, plan, fit, profile, profile_kernels, doctor),
+):
     main.add_command(with_progress(_command))
-for _command in (passes, completion, fleet, run):
-    # Two are done at once, one has lines of its own, and of the last everything is the program's.
+for _command in (passes, completion, run):
+    # Two are done at once, and of the last everything is the program's.
     main.add_command(_command)

@@ -9,7 +9,7 @@ import click
 
 from memopt.cli.options import COSTS, DEVICES, REPORT, SHAPES, TRACE, listed
 from memopt.cli.printing import write_report, write_trace
-from memopt.cli.saved_models import OF_SAVED_MODELS, analyze_model, refuse_given
+from memopt.cli.saved_models import OF_SAVED_MODELS, Pages, analyze_model, refuse_given
 from memopt.console import start_tensorflow, terminal, working
 from memopt.saved_model.files import is_saved_model
 from memopt.simulation.ready_nodes import MANAGERS
@@ -54,7 +54,7 @@ def analyze(
     Of the folder of a SavedModel, print for each function what it is and its predicted peak.
     """
     if is_saved_model(graph):
-        analyze_model(context, graph, shapes=shapes, as_json=as_json)
+        analyze_model(context, graph, shapes=shapes, pages=Pages(report, trace), as_json=as_json)
         return
     refuse_given(context, OF_SAVED_MODELS, "a SavedModel, and this is none")
     from memopt.analysis import analyze as analyze_graph

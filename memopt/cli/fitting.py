@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from memopt.cli.options import COSTS, FUNCTION, REPORT, SEED, SIGNATURE, usage
-from memopt.cli.printing import write_report
+from memopt.cli.printing import write_report, writing_refusal
 from memopt.cli.saved_models import OF_SAVED_MODELS, fit_model, refuse_given
 from memopt.console import start_tensorflow, terminal, working
 from memopt.saved_model.files import is_saved_model
@@ -93,26 +93,27 @@ def fit(
     with usage("--dimension"):
         named = [Dimension.parse(text) for text in dimensions]
     if is_saved_model(model):
-        found = fit_model(
-            context,
-            model,
-            memory_bytes,
-            output,
-            function=function,
-            signature=signature,
-            max_overhead=allowed,
-            dimensions=named,
-            multiple_of=multiple_of,
-            costs=costs,
-            run=run,
-            seed=seed,
-        )
+        with writing_refusal(report):
+            found = fit_model(
+                context,
+                model,
+                memory_bytes,
+                output,
+                function=function,
+                signature=signature,
+                max_overhead=allowed,
+                dimensions=named,
+                multiple_of=multiple_of,
+                costs=costs,
+                run=run,
+                seed=seed,
+            )
         _print(found, output, report, as_json=as_json)
         return
     refuse_given(context, OF_SAVED_MODELS, "a SavedModel, and this is none")
     start_tensorflow()
     file = read_graph(model)
-    with working(f"fitting {model}") as say:
+    with writing_refusal(report), working(f"fitting {model}") as say:
         found = fit_graph(
             file.message,
             memory_bytes,

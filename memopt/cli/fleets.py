@@ -12,8 +12,8 @@ from memopt.cli.options import REPORT, as_bytes, usage
 from memopt.console import start_tensorflow, terminal
 from memopt.rematerialization.algorithms import ALGORITHMS, BEST
 
-_SOME_FAILED = 3
-_INTERRUPTED = 130
+SOME_FAILED = 3
+"""The exit status if some tasks have no result."""
 
 
 def _as_shape_sets(
@@ -84,14 +84,14 @@ def _as_shape_sets(
 @click.option(
     "--on", metavar="ADDRESS", help='A Ray cluster, such as "auto" or "HOST:6379", to run tasks on.'
 )
-@click.option("--json", "json_file", metavar="FILE", help="Where what was done goes as JSON.")
 @REPORT
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def fleet(
     models: tuple[str, ...],
     *,
     output: str,
-    json_file: str | None,
     report: str | None,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Rewrite MODELS, SavedModels and graph files, each within each budget.
@@ -102,27 +102,16 @@ def fleet(
     from memopt.fleets.entry import fleet as run_fleet
     from memopt.fleets.page import write_fleet_page
     from memopt.fleets.text import fleet_lines, fleet_table
-    from memopt.io import write_local
-    from memopt.report.page.entry import check_place
 
-    if json_file is not None:
-        check_place(json_file)
     start_tensorflow()
-    try:
-        done = run_fleet(models, output, progress=_say, **options)
-    except KeyboardInterrupt:
-        click.echo("memopt: interrupted; what was done is kept", err=True)
-        sys.exit(_INTERRUPTED)
-    terminal.print(fleet_table(done))
-    for line in fleet_lines(done):
-        click.echo(line)
-    if json_file is not None:
-        write_local(json_file, f"{json.dumps(done.to_json(), indent=1)}\n".encode())
+    done = run_fleet(models, output, **options)
     if report is not None:
         write_fleet_page(report, done)
+    if as_json:
+        click.echo(json.dumps(done.to_json()))
+    else:
+        terminal.print(fleet_table(done))
+        for line in fleet_lines(done):
+            click.echo(line)
     if not done.all_done:
-        sys.exit(_SOME_FAILED)
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)
+        sys.exit(SOME_FAILED)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+import sys
 import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,18 @@ class Group(click.Group):
     """Turns memopt's own errors into one line and exit status 1, and runs programs at the end."""
 
     program: Callable[[], None] | None = None
+
+    def __call__(self, *args: Any, **extra: Any) -> Any:
+        """What the installed program does: as `main`, but Ctrl-C ends the process there and then.
+
+        Python and TensorFlow take seconds to take themselves down when there is nothing left to do.
+        """
+        try:
+            return super().__call__(*args, **extra)
+        except SystemExit as error:
+            if error.code == INTERRUPTED and self.program is None:
+                _leave()
+            raise
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Do what is asked for; a user's program runs outside, so that its errors are its own."""
@@ -68,6 +82,16 @@ class Group(click.Group):
             ctx.exit(INTERRUPTED)
         finally:
             shown.close()
+
+
+def _leave() -> None:
+    """End the process without taking it down, once what is to be done at its end is done."""
+    # Temporary folders go, and what was logged is written.
+    atexit._run_exitfuncs()  # noqa: SLF001 - there is no other way to have it done without the rest
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(INTERRUPTED)
 
 
 class Shown(Silent):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from memopt.cli.options import REPORT
-from memopt.cli.printing import write_report
+from memopt.cli.printing import write_report, writing_refusal
 from memopt.console import terminal, working
 from memopt.errors import OptionsError
 
@@ -48,9 +48,11 @@ def plan(
     if svg is not None and not sweeps:
         raise click.UsageError("--svg is the curve of a --sweep")
     if budget is not None:
-        found = _plan_one(cost_graph, budget, seed, time_limit, exact=exact)
+        graph = _loaded(cost_graph, report)
+        with writing_refusal(report, graph):
+            found = _plan_one(cost_graph, budget, seed, time_limit, exact=exact)
         _write(json.dumps(found.to_json()), output, as_json=as_json)
-        write_report(report, found, _loaded(cost_graph, report))
+        write_report(report, found, graph)
         _print_plan(found, as_json=as_json)
         return
     curve = _sweep(cost_graph, seed, time_limit, exact=exact)

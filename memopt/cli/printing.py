@@ -35,18 +35,30 @@ def write_report(path: str | None, shown: Any, *others: Any) -> None:
 
 
 @contextmanager
-def writing_refusal(path: str | None) -> Iterator[None]:
+def writing_refusal(path: str | None, *others: Any) -> Iterator[None]:
     """Write the page of a budget that cannot be kept, if a page is asked for; it is raised on.
 
     The error gets the file for a note.
+
+    Args:
+        path: The file; `None` if none is asked for.
+        others: What belongs to it, as for `write_report`.
     """
     try:
         yield
     except BudgetError as error:
-        if path is not None and error.result is not None:
-            write_report(path, error)
-            error.add_note(path)
+        if path is not None:
+            _write_refusal(path, error, others)
         raise
+
+
+def _write_refusal(path: str, error: BudgetError, others: tuple[Any, ...]) -> None:
+    from memopt.report.page.entry import has_page
+
+    if not has_page(error):
+        return
+    write_report(path, error, *others)
+    error.add_note(path)
 
 
 def write_trace(path: str | None, shown: Any, *others: Any) -> None:

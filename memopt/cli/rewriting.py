@@ -28,7 +28,7 @@ from memopt.cli.printing import (
     write_trace,
     writing_refusal,
 )
-from memopt.cli.saved_models import OF_SAVED_MODELS, optimize_model, refuse_given
+from memopt.cli.saved_models import OF_SAVED_MODELS, Pages, optimize_model, refuse_given
 from memopt.console import start_tensorflow, terminal, working
 from memopt.errors import MemoptError
 from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level
@@ -154,6 +154,7 @@ def optimize(
             graph,
             output,
             verifies=verifies,
+            pages=Pages(report, trace),
             as_json=as_json,
             level=level,
             budget=budget,

@@ -9,7 +9,13 @@ import click
 
 from memopt.cli.group import Group
 from memopt.cli.options import REPORT, as_budget, usage
-from memopt.cli.printing import print_json, print_report, print_verification, write_report
+from memopt.cli.printing import (
+    print_json,
+    print_report,
+    print_verification,
+    write_report,
+    writing_refusal,
+)
 from memopt.console import start_tensorflow, working
 from memopt.errors import FileError
 from memopt.options import Budget
@@ -28,7 +34,8 @@ def demo(model: str, budget: str, steps: int, report: str | None, as_json: bool)
     with usage("--budget"):
         Budget.parse(budget)
     start_tensorflow()
-    with working(f"building {model}, rewriting it, and training it before and after"):
+    what = f"building {model}, rewriting it, and training it before and after"
+    with writing_refusal(report), working(what):
         outcome = memopt.demo.run(model, budget, steps)
     done = outcome.report
     write_report(report, done, outcome.verification)

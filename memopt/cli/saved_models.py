@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
 from memopt.cli.options import usage
+from memopt.cli.printing import write_report, write_trace, writing_refusal
 from memopt.console import start_tensorflow, terminal, working
 from memopt.errors import MemoptError
 
@@ -26,17 +27,32 @@ OF_SAVED_MODELS = (
     *("function", "functions", "signature", "signatures", "every", "shapes", "fix_shapes"),
 )
 _NOT_OF_STEPS = ("fetch", "feed")
-_PAGES = ("report", "trace")
 _NOT_OF_REWRITING = (
     *("devices", "costs", "rule", "all_ports", "as_grappler", "fetch", "feed", "keep"),
-    *("dump_dot", "dump_memlog", *_PAGES),
+    *("dump_dot", "dump_memlog"),
 )
-_NOT_OF_VERIFICATION = ("memory_limit_bytes", "kernels", "variables", "fetch", "feed", *_PAGES)
+_NOT_OF_VERIFICATION = ("memory_limit_bytes", "kernels", "variables", "fetch", "feed")
 _NOT_OF_ANALYSIS = (
     *("devices", "costs", "top", "ready_nodes", "transfer_times", "fetch", "feed", "step_stats"),
-    *_PAGES,
 )
 _OPTIONAL = ("target_scope", "algorithm", "scheduler", "small_node_limit", "kernels")
+
+
+class Pages(NamedTuple):
+    """Files that show a result, `None` for those that are not asked for.
+
+    Attributes:
+        report: The report page.
+        trace: The trace.
+    """
+
+    report: str | None
+    trace: str | None
+
+    def write(self, shown: Any, *others: Any) -> None:
+        """Write those that are asked for."""
+        write_report(self.report, shown, *others)
+        write_trace(self.trace, shown, *others)
 
 
 def refuse_given(context: click.Context, names: Iterable[str], what: str) -> None:
@@ -56,6 +72,7 @@ def optimize_model(
     output: str,
     *,
     verifies: bool,
+    pages: Pages,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -77,9 +94,10 @@ def optimize_model(
         if keys:
             verifications.append(_checked(path, folder, output, keys, options["shapes"]))
 
-    with working(f"rewriting {path}"):
+    with working(f"rewriting {path}"), writing_refusal(pages.report):
         report = rewrite_saved_model(path, output, wish, check if verifies else None)
     verification = next(iter(verifications), None)
+    pages.write(report, verification)
     if as_json:
         plain: dict[str, Any] = {"report": report.to_json()}
         if verification is not None:
@@ -92,7 +110,13 @@ def optimize_model(
 
 
 def verify_models(
-    context: click.Context, original: str, rewritten: str, *, as_json: bool, **options: Any
+    context: click.Context,
+    original: str,
+    rewritten: str,
+    *,
+    pages: Pages,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Run two SavedModels and compare them; exit status 1 if they do not compute the same."""
     from memopt.saved_model.verification import verify_saved_models
@@ -101,6 +125,7 @@ def verify_models(
     start_tensorflow()
     with working("running both"):
         verification = verify_saved_models(original, rewritten, **options)
+    pages.write(verification)
     if as_json:
         click.echo(json.dumps({"verification": verification.to_json()}))
     else:
@@ -110,7 +135,12 @@ def verify_models(
 
 
 def analyze_model(
-    context: click.Context, path: str, *, shapes: dict[str, tuple[int, ...]], as_json: bool
+    context: click.Context,
+    path: str,
+    *,
+    shapes: dict[str, tuple[int, ...]],
+    pages: Pages,
+    as_json: bool,
 ) -> None:
     """Print what the functions of a SavedModel are and need."""
     from memopt.report import saved_models
@@ -120,6 +150,7 @@ def analyze_model(
     start_tensorflow()
     with working(f"reading {path}"):
         analysis = analyze_saved_model(path, shapes=shapes)
+    pages.write(analysis)
     if as_json:
         click.echo(json.dumps(analysis.to_json()))
         return

@@ -24,7 +24,7 @@ from memopt.cli.printing import (
     write_report,
     write_trace,
 )
-from memopt.cli.saved_models import OF_SAVED_MODELS, refuse_given, verify_models
+from memopt.cli.saved_models import OF_SAVED_MODELS, Pages, refuse_given, verify_models
 from memopt.console import start_tensorflow, working
 from memopt.saved_model.files import is_saved_model
 
@@ -93,6 +93,7 @@ def verify(
             mode=mode or "as-is",
             timing_rounds=rounds,
             seed=seed,
+            pages=Pages(report, trace),
             as_json=as_json,
         )
         return

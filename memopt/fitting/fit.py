@@ -210,12 +210,13 @@ def parse_overhead(text: float | str) -> float:
 def _too_small(planner: SizePlanner, multiple: int) -> BudgetError:
     """That not even the smallest size fits, and what it takes."""
     outcome = planner.probe(multiple).outcome
-    lowest_bytes = planner.lowest_bytes(multiple)
+    lowest_bytes, nearest = planner.lowest(multiple)
     return BudgetError(
         f"not even size {multiple} fits into {planner.limit_bytes} bytes: {outcome}; "
         f"the smallest budget that was found for it is {lowest_bytes} bytes",
         planner.limit_bytes,
         lowest_bytes,
+        nearest,
     )
 
 

@@ -170,16 +170,19 @@ class SizePlanner:
         self._spare_bytes *= 2
         self._known = {key: probe for key, probe in self._known.items() if probe.result is None}
 
-    def lowest_bytes(self, size: int) -> int:
-        """What the allocator has to have for a size that does not fit, as far as is known."""
+    def lowest(self, size: int) -> tuple[int, OptimizationResult | None]:
+        """What the allocator has to have for a size that does not fit, as far as is known.
+
+        Returns:
+            The bytes, and the step that comes nearest, if there is one.
+        """
         probe = self.probe(size)
-        if probe.peak_bytes <= self.limit_bytes:
-            return max(probe.peak_bytes, probe.needed_bytes)
+        item = self.sized(size)
         try:
-            self._plan(size, self.sized(size), Rematerialization())
+            result: OptimizationResult | None = self._plan(size, item, Rematerialization())
         except BudgetError as error:
-            return error.lowest_bytes
-        return probe.peak_bytes
+            return error.lowest_bytes, error.result
+        return max(probe.peak_bytes, probe.needed_bytes), result
 
     def _probe(self, size: int, *, is_quick: bool) -> Probe:
         key = size, is_quick

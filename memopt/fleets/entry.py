@@ -19,6 +19,7 @@ from memopt.fleets.run import Run
 from memopt.fleets.surroundings import fleet_variables, versions
 from memopt.fleets.tasks import FleetOptions, find_models, find_tasks
 from memopt.options import as_texts, check_whole, parse_bytes
+from memopt.progress import task
 from memopt.saved_model.entry import make_wish, parse_sizes
 
 if TYPE_CHECKING:
@@ -106,9 +107,10 @@ def fleet(  # noqa: PLR0913 - keywords, each with a default
     with Manifest(Path(out).absolute()) as manifest:
         executor = _executor(on, jobs, memory_bytes, timeout_s, variables)
         try:
-            told = Progress(len(tasks), progress or _say_nothing)
-            run = Run(manifest, executor, options, variables, copy_limit_bytes, told)
-            done = run.do(tasks)
+            with task("tasks", len(tasks)) as under_way:
+                told = Progress(under_way, str(out), progress or _say_nothing)
+                run = Run(manifest, executor, options, variables, copy_limit_bytes, told)
+                done = run.do(tasks)
             width = executor.width
         finally:
             executor.close()

@@ -1,73 +1,62 @@
-"""How far a fleet has come: a line for each task, with the time that is left."""
+"""How far a fleet has come: a line for each task that has come to its end."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from memopt.display import clip
+from memopt.progress import duration_text, found
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memopt.fleets.report import FleetTask
+    from memopt.progress import Task
 
 _NAME_LENGTH = 60
 _REASON_LENGTH = 160
-_SECONDS_PER_MINUTE = 60
-_SECONDS_PER_HOUR = 3600
 
 
 class Progress:
-    """Counts tasks and says so.
+    """Counts tasks and says so: to whoever listens to progress, and to the caller.
 
     Args:
-        total: How many tasks there are.
+        under_way: The fleet, with the number of its tasks.
+        out: Its folder.
         say: Gets each line.
-        clock: Seconds that pass.
     """
 
-    def __init__(
-        self,
-        total: int,
-        say: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._total = total
+    def __init__(self, under_way: Task, out: str, say: Callable[[str], None]) -> None:
+        self._under_way = under_way
+        self._total = round(under_way.total)
+        self._out = out
         self._say = say
-        self._clock = clock
-        self._begun_s = clock()
-        self._done = self._new = self._failed = 0
+        self._ended = self._done = 0
 
     def count(self, task: FleetTask) -> None:
         """Take note of a task."""
-        self._done += 1
-        self._new += task.is_new
-        self._failed += not task.is_done
-        name, budget, shapes, peak, *_, outcome = task.row()
-        parts = [clip(f"{name} {budget} {shapes}".strip(), _NAME_LENGTH)]
-        if task.is_done:
-            parts.append(peak or outcome)
-        if outcome != "done":
-            parts.append(outcome)
-        if task.reason:
-            parts.append(clip(task.reason, _REASON_LENGTH))
-        failed = f", {self._failed} failed" if self._failed else ""
-        self._say(f"{self._done}/{self._total}{failed}: {': '.join(parts)}{self._left_text()}")
-
-    def _left_text(self) -> str:
-        """About how long the rest takes, by what was done until now; "" while nothing is known."""
-        left = self._total - self._done
-        if not left or not self._new:
-            return ""
-        seconds = (self._clock() - self._begun_s) / self._new * left
-        return f"; about {duration_text(seconds)} left"
+        self._ended += 1
+        self._done += task.is_done
+        failed = f", {self._ended - self._done} failed" if self._ended > self._done else ""
+        line = f"{self._ended}/{self._total}{failed}: {_outcome_text(task)}"
+        if task.is_new:
+            self._under_way.advance(note=line)
+        else:
+            # It took no time, and says nothing about how long the others take.
+            self._under_way.skip(note=line)
+        found(f"{self._done} of {self._total} tasks are done, and kept in {self._out}")
+        left_s = self._under_way.left_s
+        left = f"; about {duration_text(left_s)} left" if left_s else ""
+        self._say(f"{line}{left}")
 
 
-def duration_text(seconds: float) -> str:
-    """A time for people, in the unit that suits it."""
-    if seconds < _SECONDS_PER_MINUTE:
-        return f"{seconds:.0f} s"
-    if seconds < _SECONDS_PER_HOUR:
-        return f"{seconds / _SECONDS_PER_MINUTE:.0f} min"
-    return f"{seconds / _SECONDS_PER_HOUR:.1f} h"
+def _outcome_text(task: FleetTask) -> str:
+    name, budget, shapes, peak, *_, outcome = task.row()
+    parts = [clip(f"{name} {budget} {shapes}".strip(), _NAME_LENGTH)]
+    if task.is_done:
+        parts.append(peak or outcome)
+    if outcome != "done":
+        parts.append(outcome)
+    if task.reason:
+        parts.append(clip(task.reason, _REASON_LENGTH))
+    return ", ".join(parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -134,13 +135,16 @@ class Planner:
         self._search_on(best, room, least, started_s + most_s)
         if best.numbers[1]:
             raise self._refusal(budget_bytes, is_impossible=is_impossible)
-        steps = steps_of(best)
-        swaps = tuple(np.flatnonzero(steps.swapped).tolist())
-        # The search is not believed.
-        judgement = judge(graph, steps.operations.tolist(), swaps)
-        if judgement.peak_bytes > budget_bytes:
+        plan = self._plan_of(steps_of(best), budget_bytes, graph.base_cost + least)
+        if plan.peak_bytes > budget_bytes:
             raise AssertionError("the search lost count of the bytes in use")
-        lower_bound = graph.base_cost + least
+        return replace(plan, seconds=time.monotonic() - started_s)
+
+    def _plan_of(self, steps: Steps, budget_bytes: int, lower_bound: int) -> Plan:
+        """A sequence as a plan; its figures are counted anew, since the search is not believed."""
+        graph = self._graph
+        swaps = tuple(np.flatnonzero(steps.swapped).tolist())
+        judgement = judge(graph, steps.operations.tolist(), swaps)
         status: Status = "feasible" if self._searches.is_finished else "time limit"
         return Plan(
             sequence=tuple(graph.ids[op] for op in steps.operations),
@@ -150,7 +154,7 @@ class Planner:
             base_cost=graph.base_cost,
             budget_bytes=budget_bytes,
             lower_bound=lower_bound,
-            seconds=time.monotonic() - started_s,
+            seconds=0.0,
             seed=self._seed,
             status="optimal" if judgement.cost == lower_bound else status,
         )
@@ -341,6 +345,7 @@ class Planner:
             "held throughout, and what cannot be recomputed",
             budget_bytes,
             self.lowest_bytes,
+            self._plan_of(self.lowest, self.lowest_bytes, self._graph.base_cost),
         )
 
     def _constructed(self, room: int) -> Iterator[Steps]:

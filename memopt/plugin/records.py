@@ -24,6 +24,8 @@ from memopt.errors import FileError, MemoptError
 from memopt.io import write_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
     from memopt.result import OptimizationReport
@@ -96,14 +98,29 @@ class GraphRecords(DisplayedTuple[GraphRecord]):
     def _overview(self) -> Overview:
         outcomes = Counter(record.outcome for record in self)
         outcome = ", ".join(f"{number:,} {name}" for name, number in outcomes.most_common())
-        columns = ("latest first", "nodes", "outcome", "peak", "reason")
-        table = Table.of(columns, self[::-1], _record_row)
-        return Overview("GraphRecords", outcome or "none", (table,))
+        table = Table.of(_COLUMNS, self[::-1], _record_row).without_empty_columns()
+        return Overview("GraphRecords", outcome or "none", (table,), tuple(self._reasons()))
+
+    def _reasons(self) -> Iterator[str]:
+        """Why graphs came out as they did, the latest first, each reason once."""
+        reasons = Counter((one.outcome, one.error or one.reason) for one in self[::-1])
+        for (outcome, reason), number in reasons.items():
+            times = f" ({number:,} times)" if number > 1 else ""
+            if reason:
+                yield f"{outcome}{times}: {reason}"
+
+
+_COLUMNS = ("latest", "nodes", "outcome", "MiB before", "after", "measured", "budget")
 
 
 def _record_row(record: GraphRecord) -> tuple[str, ...]:
-    reason = record.error or record.reason
-    return record.kind, f"{record.nodes:,}", record.outcome, _peak_text(record), reason
+    sizes = (record.peak_before_bytes, record.peak_after_bytes, record.measured_peak_bytes)
+    cells = (f"{size / _MEBIBYTE:.2f}" if size else "" for size in sizes)
+    budget = ""
+    if record.budget_bytes and record.peak_after_bytes:
+        is_kept = record.peak_after_bytes <= record.budget_bytes
+        budget = f"{record.budget_bytes / _MEBIBYTE:.2f} {'kept' if is_kept else 'OVER'}"
+    return record.kind, f"{record.nodes:,}", record.outcome, *cells, budget
 
 
 def _peak_text(record: GraphRecord) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from memopt.context import Context
-from memopt.display import Displayed, Overview, Table, bytes_text, count_text
+from memopt.display import Overview, Paged, Table, bytes_text, count_text
 from memopt.errors import MemoptError
 from memopt.graph.graphdef import from_graph_def
 from memopt.plugin.work import runtime_here
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class SavedModelAnalysis(Displayed):
+class SavedModelAnalysis(Paged):
     """What the functions of a SavedModel are and need.
 
     Attributes:
@@ -116,7 +116,9 @@ def _analysis(
         memory = Step.in_context(from_graph_def(item.graph_def), context).run(
             context.inter_op_threads
         )
-        return replace(found, held_bytes=memory.held_bytes, peak_bytes=memory.peak_bytes)
+        return replace(
+            found, held_bytes=memory.held_bytes, peak_bytes=memory.peak_bytes, memory=memory
+        )
     except (MemoptError, RecursionError) as error:
         return replace(found, reason=" ".join(str(error).split()))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from memopt.display import Displayed, Overview, Table, change_text, count_text
+from memopt.display import Displayed, Overview, Paged, Table, change_text, count_text
 
 if TYPE_CHECKING:
+    from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.result import OptimizationReport
 
 Outcome = Literal["rewritten", "unchanged", "left alone"]
@@ -80,7 +81,7 @@ COLUMNS = ("function", "signatures", "outcome", "predicted peak", "what was done
 
 
 @dataclass(frozen=True, repr=False)
-class SavedModelReport(Displayed):
+class SavedModelReport(Paged):
     """What was done to a SavedModel.
 
     Attributes:
@@ -131,6 +132,7 @@ class FunctionAnalysis(Displayed):
         held_bytes: What is held before it runs, as predicted: variables, constants, inputs.
         peak_bytes: The predicted peak, everything included; 0 where it is not known.
         reason: Why it is not known, or why the function cannot be rewritten; "" for neither.
+        memory: What is in use at each moment, as predicted; `None` where it is not known.
     """
 
     name: str
@@ -143,10 +145,11 @@ class FunctionAnalysis(Displayed):
     held_bytes: int = 0
     peak_bytes: int = 0
     reason: str = ""
+    memory: MemoryTimeline | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        plain = asdict(self)
+        plain = {key: value for key, value in vars(self).items() if key != "memory"}
         for key in ("signatures", "tags", "arguments"):
             plain[key] = list(plain[key])
         return plain

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from memopt.display import Displayed, Overview, Table, change_text, count_text
+from memopt.display import Displayed, Overview, Paged, Table, change_text, count_text
 from memopt.errors import InvalidGraphError, OptionsError
 from memopt.progress import task
 from memopt.runtime.comparison import compare_values
@@ -97,7 +97,7 @@ COLUMNS = ("signature", "loader", "results", "measured peak of the step's own", 
 
 
 @dataclass(frozen=True, repr=False)
-class SavedModelVerification(Displayed):
+class SavedModelVerification(Paged):
     """What running two SavedModels showed.
 
     Attributes:

@@ -15,6 +15,7 @@ from memopt.fitting.dimensions import find_dimensions
 from memopt.fitting.planner import SizePlanner
 from memopt.io import as_item
 from memopt.models import MODELS
+from memopt.report.page.entry import page_html
 from memopt.runtime.process import step_process
 from memopt.runtime.program import Program
 from memopt.runtime.settings import Settings
@@ -130,6 +131,9 @@ def test_what_does_not_fit_at_all_tells_what_it_needs(step_file: str) -> None:
         memopt.fit(step_file, MEMORY, multiple_of=65536)
     assert caught.value.budget_bytes == 8 << 20
     assert caught.value.lowest_bytes > 8 << 20
+    page = page_html(caught.value)
+    assert "<h1>A budget that cannot be kept</h1>" in page
+    assert "Not even size 65536 fits" in page
 
 
 @pytest.mark.parametrize(("size", "planned"), [(2080, 2048), (2560, 2480)])

@@ -7,10 +7,12 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jsonschema
 import pytest
 from support.commands import assert_one_line, run
 
 import memopt
+import memopt.cli
 from memopt.fleets.manifest import JOURNAL, Manifest
 from memopt.fleets.tasks import FleetOptions
 from memopt.fleets.work import Order, perform
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from memopt.fleets.report import FleetReport, FleetTask
 
+SCHEMA = json.loads((Path(memopt.cli.__file__).parent / "output.schema.json").read_text())
 JOBS = 2
 ALGORITHM = "standard"
 """The quickest; all go the same way."""
@@ -197,26 +200,28 @@ def test_a_folder_of_something_else_is_left_alone(models: Path, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_the_command_writes_a_table_a_file_and_a_page(
+def test_the_command_writes_a_table_and_a_page(
     report: FleetReport, models: Path, out: Path, tmp_path: Path
 ) -> None:
     arguments = [models / "step.pb", models / "broken.pb", "-o", out, "--budget", "60%"]
     arguments += ["--algorithm", ALGORITHM]
-    files = ["--json", tmp_path / "fleet.json", "--report", tmp_path / "fleet.html"]
-    ended = run("fleet", *arguments, *files, "--jobs", 1)
-    assert ended.status == 3
+    ended = run("fleet", *arguments, "--report", tmp_path / "fleet.html", "--jobs", 1)
+    assert (ended.status, ended.errors) == (3, "")
     assert "was done" in ended.output
     assert "FAILED broken.pb 60%: " in ended.output
-    plain = json.loads((tmp_path / "fleet.json").read_text())
-    assert (plain["done"], plain["failed"], plain["format"]) == (1, 1, 1)
+    page = (tmp_path / "fleet.html").read_text()
+    assert "FAILED: refused" in page
+    assert "There is no memory" not in page
+    again = run("fleet", *arguments[:1], *arguments[2:], "--json", "--progress", "plain")
+    assert again.status == 0
+    plain = json.loads(again.output)
+    assert (plain["done"], plain["failed"], plain["format"]) == (1, 0, 1)
     assert plain["tasks"][0] == by_name(report)["step.pb", "60%"].to_json() | {
         "is_new": False,
         "seconds": 0.0,
     }
-    page = (tmp_path / "fleet.html").read_text()
-    assert "FAILED: refused" in page
-    assert "There is no memory" not in page
-    assert run("fleet", *arguments[:1], *arguments[2:]).status == 0
+    for one in (plain, report.to_json()):
+        jsonschema.validate(one, {**SCHEMA, "anyOf": [{"$ref": "#/$defs/commands/fleet"}]})
 
 
 def test_wrong_usage_is_said_before_the_work(models: Path, tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def test_the_options_of_the_command_exist() -> None:
     assert all(option in known for line in lines for option in re.findall(r"--[a-z-]+", line))
 
 
-def test_the_fields_of_the_file_are_described() -> None:
+def test_the_fields_of_the_json_are_described() -> None:
     """All of them, and no others."""
-    text = read_document(DOCUMENT).partition("## The file")[2].partition("## ")[0]
+    text = read_document(DOCUMENT).partition("## As JSON")[2].partition("## ")[0]
     described = re.findall(r"`(\.{0,2})([a-z_]+)`", text)
     outer = {name for dots, name in described if not dots and name not in {"json", "report"}}
     inner = {name for dots, name in described if dots == "."}

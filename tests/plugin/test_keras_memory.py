@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.child import run_child, start_child
 
 import memopt
 from memopt.plugin.records import GraphRecord, Records
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_the_record_of_the_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +52,19 @@ def test_what_the_allocator_counts_is_told_where_it_does() -> None:
     for logs in found["logs"]:
         assert logs["peak_memory_measured"] == [1.0] * 2
         assert logs["budget_kept"] == [1.0] * 2
+
+
+@pytest.mark.slow
+def test_tensorboard_shows_it(tmp_path: Path) -> None:
+    """Read back from the files as TensorBoard itself reads them."""
+    pytest.importorskip("tensorboard")
+    found = run_child("keras_tensorboard", str(tmp_path))
+    train = found["shown"]["train"]
+    for key in ("peak_memory_bytes", "peak_memory_measured", "budget_kept"):
+        assert train[f"epoch_{key}"] == found["history"][key]
+        assert train[f"epoch_{key}"] == [epoch[key] for epoch in found["epochs"]]
+    assert train["epoch_peak_memory_bytes"][0] > 0
+    assert not any("memory" in tag for tag in found["shown"]["validation"])
 
 
 def test_without_memopt_nothing_is_said() -> None:

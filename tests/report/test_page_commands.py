@@ -85,3 +85,14 @@ def test_plans_write_pages(tmp_path: Path) -> None:
     assert "planned, after" in page.read_text()
     assert run("plan", graph, "--sweep", "--report", page).status == 0
     assert "What budgets cost" in page.read_text()
+
+
+def test_a_plan_that_is_not_found_has_a_page_of_what_comes_nearest(tmp_path: Path) -> None:
+    graph, page = tmp_path / "graph.json", tmp_path / "page.html"
+    graph.write_text(json.dumps(COST_GRAPH))
+    ended = run("plan", graph, "--budget", "3", "--report", page)
+    assert ended.status == 1
+    assert ended.errors.endswith(f"(all of it: {page})\n")
+    text = page.read_text()
+    assert "<h1>A budget that cannot be kept</h1>" in text
+    assert "lowest peak found" in text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,12 +40,11 @@ if TYPE_CHECKING:
 
 
 def usage_of(track: Track) -> list[int]:
-    """By moment the bytes in use, added up from the track's tensors."""
-    changes = [0] * (track.moments + 1)
-    for tensor in track.tensors:
-        changes[tensor.birth] += tensor.size_bytes
-        changes[tensor.end] -= tensor.size_bytes
-    return list(accumulate(changes))[: track.moments]
+    """By moment the bytes in use, each tensor counted from its birth to its end."""
+    return [
+        sum(one.size_bytes for one in track.tensors if one.birth <= moment < one.end)
+        for moment in range(track.moments)
+    ]
 
 
 def kinds_of(tensors: Sequence[Tensor]) -> dict[str, int]:
@@ -76,6 +75,20 @@ def test_memory_that_is_taken_over_counts_once() -> None:
         ("b", 1, 3),
         ("c", 2, 3),
     ]
+
+
+def test_what_threads_may_need_on_top_is_a_curve_of_its_own() -> None:
+    """The table at the peak tells what is in use where the drawing is highest."""
+    steps = [Step("a", (), 8), Step("b", ("a",), 8), Step("c", ("b",), 9)]
+    drawn = simulate(small_graph(steps).buffers, range(3))
+    raised = replace(drawn, usage_bytes=[20, *drawn.usage_bytes[1:]], peak_bytes=20)
+    raised = replace(raised, peak_position=0)
+    track = predicted.track_of(raised, "after", predicted.layers_of([raised]))
+    assert (track.peak_bytes, track.peak_at) == (17, 2)
+    curve = predicted.threads_curve(raised, track, 0)
+    assert curve is not None
+    assert curve.y == (20, 16, 17)
+    assert predicted.threads_curve(drawn, track, 0) is None
 
 
 def test_what_touches_no_memory_is_no_moment() -> None:

@@ -13,12 +13,18 @@ from memopt.report.page.decisions import readable
 from memopt.report.page.model import Fact, Grid, Page
 from memopt.report.page.optimized import page_of_refusal, page_of_report, page_of_verification
 from memopt.report.page.rendering import check_installed, render
+from memopt.report.page.saved_models import (
+    page_of_saved_model,
+    page_of_saved_model_analysis,
+    page_of_saved_model_refusal,
+    page_of_saved_model_verification,
+)
 from memopt.report.page.simulated import page_of_analysis
 from memopt.result import OptimizationReport, OptimizationResult
 
 if TYPE_CHECKING:
     from memopt.fitting.result import Fit
-    from memopt.planning.plan import Plan, Plans
+    from memopt.planning.cost_graph import CostGraph
 
 
 def page_html(shown: Any, *others: Any) -> str:
@@ -26,7 +32,8 @@ def page_html(shown: Any, *others: Any) -> str:
 
     Args:
         shown: An OptimizationResult or its report, a MemoryAnalysis, Verification, Fit, Plan, the
-            plans of a sweep, or a BudgetError that has a result.
+            plans of a sweep, what was done to a SavedModel or found of one, or a BudgetError that
+            has a result.
         others: What belongs to it: the Verification of a rewriting, the CostGraph of a plan.
 
     Raises:
@@ -84,9 +91,17 @@ def page_of(shown: Any, *others: Any) -> Page:
     Raises:
         OptionsError: There is no page for such a thing.
     """
+    for find in (_page_of_step, _page_of_plans, _page_of_refusal, _page_of_saved_model):
+        page = find(shown, others)
+        if page is not None:
+            return page
+    raise OptionsError(f"there is no report page of a {type(shown).__name__}")
+
+
+def _page_of_step(shown: Any, others: tuple[Any, ...]) -> Page | None:
+    """The page of what is about one step; `None` if it is about something else."""
     # What runs steps and plans takes numpy and more, which is there if there is such a result.
     from memopt.fitting.result import Fit
-    from memopt.planning.plan import Plan, Plans
     from memopt.runtime.verification import Verification
 
     if isinstance(shown, MemoryAnalysis):
@@ -95,24 +110,61 @@ def page_of(shown: Any, *others: Any) -> Page:
         return page_of_verification(shown)
     if isinstance(shown, Fit):
         return _page_of_fit(shown)
-    if isinstance(shown, Plan | Plans):
-        return _page_of_plans(shown, others)
-    if isinstance(shown, BudgetError) and shown.result is not None:
-        return page_of_refusal(shown.result.report, str(shown))
     report = shown.report if isinstance(shown, OptimizationResult) else shown
     if not isinstance(report, OptimizationReport):
-        raise OptionsError(f"there is no report page of a {type(shown).__name__}")
+        return None
     return page_of_report(report, next((v for v in others if isinstance(v, Verification)), None))
 
 
-def _page_of_plans(shown: Plan | Plans, others: tuple[Any, ...]) -> Page:
-    from memopt.planning.cost_graph import CostGraph
-    from memopt.planning.plan import Plans
+def has_page(error: BudgetError) -> bool:
+    """Whether there is something to show of a budget that cannot be kept."""
+    return error.result is not None or bool(error.functions)
+
+
+def _page_of_refusal(error: Any, others: tuple[Any, ...]) -> Page | None:
+    """The page of a budget that cannot be kept; `None` if it is something else."""
+    from memopt.planning.plan import Plan
+    from memopt.report.page.planned import page_of_plan_refusal
+
+    if not isinstance(error, BudgetError) or not has_page(error):
+        return None
+    if error.functions:
+        return page_of_saved_model_refusal(error.functions, str(error))
+    if isinstance(error.result, Plan):
+        return page_of_plan_refusal(error, _cost_graph(others))
+    return page_of_refusal(error.result.report, str(error))
+
+
+def _page_of_saved_model(shown: Any, others: tuple[Any, ...]) -> Page | None:
+    """The page of what is about a SavedModel; `None` if it is about something else."""
+    from memopt.saved_model.analysis import SavedModelAnalysis
+    from memopt.saved_model.report import SavedModelReport
+    from memopt.saved_model.verification import SavedModelVerification
+
+    if isinstance(shown, SavedModelAnalysis):
+        return page_of_saved_model_analysis(shown)
+    if isinstance(shown, SavedModelVerification):
+        return page_of_saved_model_verification(shown)
+    if isinstance(shown, SavedModelReport):
+        run = next((one for one in others if isinstance(one, SavedModelVerification)), None)
+        return page_of_saved_model(shown, run)
+    return None
+
+
+def _page_of_plans(shown: Any, others: tuple[Any, ...]) -> Page | None:
+    """The page of a plan, or of those of a sweep; `None` if it is something else."""
+    from memopt.planning.plan import Plan, Plans
     from memopt.report.page.planned import page_of_plan, page_of_plans
 
     if isinstance(shown, Plans):
         return page_of_plans(shown)
-    return page_of_plan(shown, next((g for g in others if isinstance(g, CostGraph)), None))
+    return page_of_plan(shown, _cost_graph(others)) if isinstance(shown, Plan) else None
+
+
+def _cost_graph(others: tuple[Any, ...]) -> CostGraph | None:
+    from memopt.planning.cost_graph import CostGraph
+
+    return next((one for one in others if isinstance(one, CostGraph)), None)
 
 
 def _page_of_fit(fit: Fit) -> Page:

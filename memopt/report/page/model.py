@@ -155,6 +155,7 @@ class Decision(NamedTuple):
         nodes: All nodes, so that the decision is found from each.
         number: How many there are.
         effect_bytes: Bytes to be kept more (or, negative, less) because of it, where that is known.
+        chart: Number of the chart whose nodes it is about; -1 for all of them.
     """
 
     what: str
@@ -164,6 +165,7 @@ class Decision(NamedTuple):
     nodes: tuple[str, ...] = ()
     number: int = 1
     effect_bytes: int | None = None
+    chart: int = -1
 
 
 class Repeated(NamedTuple):

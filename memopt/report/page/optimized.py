@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from memopt.runtime.verification import Verification
 
 _NAMES_SHOWN = 3
-_MODEL = "Times are estimated by the analytical cost model."
+MODEL = "Times are estimated by the analytical cost model."
 
 
 def page_of_report(
@@ -39,7 +39,9 @@ def page_of_report(
         grids: Further tables.
     """
     runtime = report.runtime
-    charts = _simulated_charts(report) if runtime is None else [_chart(runtime, verification)]
+    charts = (
+        _simulated_charts(report) if runtime is None else [predicted_chart(runtime, verification)]
+    )
     if verification is not None:
         charts += measured_charts(verification)
     return Page(
@@ -49,7 +51,7 @@ def page_of_report(
         tuple(charts),
         tuple(decisions_of(report)),
         repeated_of(report),
-        _MODEL,
+        MODEL,
         grids=tuple(grids),
         notes=tuple(_notes(report, verification)),
     )
@@ -64,7 +66,9 @@ def page_of_refusal(report: OptimizationReport, why: str) -> Page:
     """
     page = page_of_report(report)
     reasons = tuple(f"{part[0].upper()}{part[1:]}." for part in why.split("; ") if part)
-    return replace(page, title="A budget that cannot be kept", notes=(*reasons, *page.notes))
+    is_kept = report.runtime is not None and report.runtime.keeps_budget
+    title = "Nothing was found that fits" if is_kept else "A budget that cannot be kept"
+    return replace(page, title=title, notes=(*reasons, *page.notes))
 
 
 def page_of_verification(verification: Verification) -> Page:
@@ -104,8 +108,8 @@ def _facts(report: OptimizationReport) -> Iterator[Fact]:
     runtime = report.runtime
     if runtime is not None:
         before, after = runtime.before, runtime.after
-        yield _change("predicted peak", before.peak_bytes, after.peak_bytes)
-        yield _change("of it the step's own", before.step_peak_bytes, after.step_peak_bytes)
+        yield change_fact("predicted peak", before.peak_bytes, after.peak_bytes)
+        yield change_fact("of it the step's own", before.step_peak_bytes, after.step_peak_bytes)
         held = bytes_text(after.held_bytes)
         yield Fact("held before the step", held, "variables, constants, inputs")
         if runtime.budget_bytes:
@@ -115,30 +119,41 @@ def _facts(report: OptimizationReport) -> Iterator[Fact]:
             yield Fact("budget", budget, hint, "good" if is_kept else "bad")
         for device in runtime.devices:
             label = f"peak of {short_name(device.name)}"
-            yield _change(label, device.peak_before_bytes, device.peak_after_bytes)
+            yield change_fact(label, device.peak_before_bytes, device.peak_after_bytes)
     for device_name, before_bytes in report.peak_before_bytes.items():
         after_bytes = report.peak_after_bytes.get(device_name, 0)
         if before_bytes or after_bytes:
-            yield _change(f"simulated peak of {short_name(device_name)}", before_bytes, after_bytes)
+            yield change_fact(
+                f"simulated peak of {short_name(device_name)}", before_bytes, after_bytes
+            )
     yield Fact("nodes", f"{report.nodes_after:,}", f"{report.nodes_before:,} before")
 
 
-def _change(label: str, before_bytes: int, after_bytes: int) -> Fact:
+def change_fact(label: str, before_bytes: int, after_bytes: int) -> Fact:
+    """A figure that was another before; it is good if it is lower."""
     ratio = f", x{after_bytes / before_bytes:.2f}" if before_bytes else ""
     verdict = "good" if after_bytes < before_bytes else ""
     hint = f"{bytes_text(before_bytes)} before{ratio}"
     return Fact(label, bytes_text(after_bytes), hint, verdict)
 
 
-def _chart(runtime: RuntimeMemory, verification: Verification | None) -> Chart:
+def predicted_chart(runtime: RuntimeMemory, verification: Verification | None = None) -> Chart:
+    """Predicted memory after and before on one axis, with what was measured if that is known."""
     layers = predicted.layers_of((runtime.after, runtime.before))
     tracks = (
         predicted.track_of(runtime.after, "after", layers),
         predicted.track_of(runtime.before, "before", layers),
     )
-    axis = "operations that touch memory, in the order in which they run"
-    curves = tuple(_curves(tracks, verification))
-    return Chart("predicted", axis, "", tracks, curves, tuple(_lines(runtime)))
+    curves = (*_threads(runtime, tracks), *_curves(tracks, verification))
+    return Chart("predicted", predicted.AXIS, "", tracks, curves, tuple(_lines(runtime)))
+
+
+def _threads(runtime: RuntimeMemory, tracks: Sequence[Track]) -> Iterator[Curve]:
+    both = zip((runtime.after, runtime.before), tracks, strict=True)
+    for number, (timeline, track) in enumerate(both):
+        curve = predicted.threads_curve(timeline, track, number)
+        if curve is not None:
+            yield curve
 
 
 def _curves(tracks: Sequence[Track], verification: Verification | None) -> Iterator[Curve]:
@@ -196,7 +211,7 @@ def measured_facts(verification: Verification | None) -> Iterator[Fact]:
         f"{count_text(verification.steps, 'step')}, {verification.mode} mode",
         "good" if verification.within_tolerance else "bad",
     )
-    yield _change("measured peak", before.peak_bytes, after.peak_bytes)
+    yield change_fact("measured peak", before.peak_bytes, after.peak_bytes)
     timing = verification.timing
     if timing is not None:
         yield Fact(
@@ -206,8 +221,13 @@ def measured_facts(verification: Verification | None) -> Iterator[Fact]:
         )
 
 
-def measured_charts(verification: Verification) -> list[Chart]:
-    """The memory of two steps that were run, over the time of each."""
+def measured_charts(verification: Verification, name: str = "measured") -> list[Chart]:
+    """The memory of two steps that were run, over the time of each; none where none was recorded.
+
+    Args:
+        verification: What was measured.
+        name: What the chart is called.
+    """
     both = (verification.rewritten, verification.original)
     if not any(measurement.timeline for measurement in both):
         return []
@@ -216,4 +236,4 @@ def measured_charts(verification: Verification) -> list[Chart]:
         measured.track_of(measurement, title, layers)
         for measurement, title in zip(both, ("rewritten", "original"), strict=True)
     )
-    return [Chart("measured", "time since the step began", "ms", tracks)]
+    return [Chart(shown(name), "time since the step began", "ms", tracks)]

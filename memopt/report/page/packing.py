@@ -98,5 +98,6 @@ def _decisions(decisions: Sequence[Decision], texts: _Texts) -> dict[str, Any]:
         "by": [texts.number(one.by) for one in decisions],
         "count": [one.number for one in decisions],
         "effect": [one.effect_bytes for one in decisions],
+        "chart": [one.chart for one in decisions],
         "nodes": [[texts.number(name) for name in one.nodes] for one in decisions],
     }

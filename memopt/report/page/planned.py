@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memopt.display import budget_text, bytes_text, count_text
 from memopt.planning.checker import judge, lives
+from memopt.report.page.decisions import readable
 from memopt.report.page.grouping import FORWARD, HELD, OTHERS, RECOMPUTED, RETURNED, SCRATCH
 from memopt.report.page.model import (
     Budgets,
@@ -24,6 +26,7 @@ from memopt.report.page.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from memopt.errors import BudgetError
     from memopt.planning.cost_graph import CostGraph
     from memopt.planning.plan import Plan
 
@@ -50,6 +53,29 @@ def page_of_plan(plan: Plan, graph: CostGraph | None) -> Page:
         repeated=repeated,
         repeated_note="Costs are in the unit of the cost graph, shown as nanoseconds.",
         notes=("A cost graph does not tell gradients from activations: all are shown alike.",),
+    )
+
+
+def page_of_plan_refusal(error: BudgetError, graph: CostGraph | None) -> Page:
+    """The page of a budget that no plan was found for: the plan with the lowest peak instead."""
+    plan: Plan = error.result
+    page = page_of_plan(plan, graph)
+    line = Line("budget", error.budget_bytes)
+    charts = tuple(replace(chart, lines=(line,)) for chart in page.charts)
+    facts = (
+        Fact("lowest peak found", bytes_text(plan.peak_bytes), "", "bad"),
+        Fact("budget", bytes_text(error.budget_bytes), "NOT kept", "bad"),
+        Fact("overhead", f"{plan.overhead:.3%}", "of the plan with the lowest peak"),
+        Fact("recomputations", f"{_recomputations(plan):,}", f"{len(plan.swaps):,} swaps in"),
+    )
+    return replace(
+        page,
+        title="A budget that cannot be kept",
+        summary=f"lowest peak found {bytes_text(plan.peak_bytes)}, "
+        f"{budget_text(plan.peak_bytes, error.budget_bytes)}",
+        facts=facts,
+        charts=charts,
+        notes=(readable(str(error)), *page.notes),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+from operator import le
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.report.page.grouping import (
@@ -12,13 +14,14 @@ from memopt.report.page.grouping import (
     find_backward,
     kind_of_name,
 )
-from memopt.report.page.model import Operation, Tensor, Track, shown
+from memopt.report.page.model import Curve, Operation, Tensor, Track, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline
 
+AXIS = "operations that touch memory, in the order in which they run"
 READERS_SHOWN = 12
 GIVES = frozenset({"Const", "Placeholder", "VarHandleOp", "_Arg", "VariableV2", "Variable"})
 """Ops whose results are there before the step."""
@@ -70,15 +73,17 @@ class _Drawing:
                 self._readers[buffer].append(at)
 
     def track(self, title: str) -> Track:
-        timeline = self._timeline
-        peak_at = self._moment.get(timeline.peak_position, 0)
+        tensors = tuple(sorted(self._tensors(), key=lambda one: (one.birth, one.maker, one.name)))
+        usage_bytes = usage_of(tensors, len(self._places))
+        # Not the timeline's peak: that may be one of threads, which no order of operations shows.
+        peak_bytes = max(usage_bytes, default=self._timeline.held_bytes)
         return Track(
             title,
             len(self._places),
             tuple(self._operations()),
-            tuple(sorted(self._tensors(), key=lambda one: (one.birth, one.maker, one.name))),
-            timeline.peak_bytes,
-            peak_at,
+            tensors,
+            peak_bytes,
+            usage_bytes.index(peak_bytes) if usage_bytes else 0,
         )
 
     def _operations(self) -> Iterator[Operation]:
@@ -152,6 +157,31 @@ class _Drawing:
                 end = self._number[graph.makers[taken[buffer]]]
             lives[buffer] = _Life(birth, end)
         return lives
+
+
+def usage_of(tensors: Iterable[Tensor], moments: int) -> list[int]:
+    """By moment the bytes in use, added up from tensors."""
+    changes = [0] * (moments + 1)
+    for tensor in tensors:
+        changes[tensor.birth] += tensor.size_bytes
+        changes[tensor.end] -= tensor.size_bytes
+    return list(accumulate(changes))[:moments]
+
+
+def threads_curve(timeline: MemoryTimeline, track: Track, number: int) -> Curve | None:
+    """What may be in use where operations run side by side; `None` if that is what is drawn.
+
+    Args:
+        timeline: The step, with the most that any execution of it may need.
+        track: The same, drawn in its order.
+        number: The number of that track.
+    """
+    places = moments_of(timeline)
+    usage_bytes = tuple(timeline.usage_bytes[place] for place in places)
+    if all(map(le, usage_bytes, usage_of(track.tensors, track.moments))):
+        return None
+    title = f"{track.title}, whichever threads come first"
+    return Curve(title, tuple(map(float, range(len(places)))), usage_bytes, number)
 
 
 def moments_of(timeline: MemoryTimeline) -> list[int]:

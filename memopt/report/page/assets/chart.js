@@ -7,8 +7,8 @@ class Chart {
   constructor(place, data, details) {
     this.place = place;
     this.details = details;
-    this.charts = data.charts.map((chart) => ({
-      ...chart, tracks: chart.tracks.map((track) => new Track(track, data)),
+    this.charts = data.charts.map((chart, at) => ({
+      ...chart, tracks: chart.tracks.map((track) => new Track(track, data, at)),
     }));
     for (const chart of this.charts) chart.layers = layersOf(chart.tracks);
     this.view = { chart: 0, track: 0, by: "kind", range: [0, 1] };

@@ -60,10 +60,10 @@ class Decisions {
   }
 
   row(at) {
-    const { what, node, reason, by, count, effect } = this.data;
+    const { what, node, reason, by, count, effect, chart } = this.data;
     const name = this.texts[node[at]];
     const button = element("button", { type: "button", class: "link" }, name || "-");
-    button.addEventListener("click", () => this.show(name));
+    button.addEventListener("click", () => this.show(name, chart[at]));
     const others = count[at] > 1 ? ` and ${(count[at] - 1).toLocaleString("en")} more` : "";
     const bytes = effect[at] === null ? "" : `${effect[at] > 0 ? "+" : ""}${bytesText(effect[at])}`;
     return element("tr", {},

@@ -35,12 +35,17 @@ class Reasons {
     });
   }
 
-  /** The decisions about a node, about what it is a copy of, and about its copies. */
-  about(name) {
+  /** The decisions about a node of a chart, about what it is a copy of, and about its copies. */
+  about(name, chart) {
     const original = name.replace(/^Recomputed\//, "");
     const names = new Set([name, original, original.replace(/\/[0-9]+$/, ""), `Recomputed/${original}`]);
     const found = new Set([...names].flatMap((each) => this.byNode.get(each) || []));
-    return [...found].sort((a, b) => a - b);
+    return [...found].filter((each) => this.isOf(each, chart)).sort((a, b) => a - b);
+  }
+
+  /** Whether a decision is about nodes of a chart; functions have nodes of the same names. */
+  isOf(decision, chart) {
+    return this.decisions.chart[decision] < 0 || this.decisions.chart[decision] === chart;
   }
 
   /** Whether the page shows what no optimization decided about. */
@@ -110,7 +115,7 @@ class Details {
       element("h3", {}, name),
       element("p", {}, what),
       element("p", {}, `runs at ${this.span(track, unit, operation)}`),
-      this.reasons.isEmpty ? [] : [element("h4", {}, "Why"), this.list(this.reasons.about(name), "No pass decided anything about it.")],
+      this.reasons.isEmpty ? [] : [element("h4", {}, "Why"), this.list(this.reasons.about(name, track.chart), "No pass decided anything about it.")],
     );
   }
 
@@ -132,7 +137,7 @@ class Details {
 
   decisionsOf(track, tensor) {
     const maker = track.tensors.maker[tensor];
-    return this.reasons.about(maker < 0 ? track.nameOf(tensor) : track.operationName(maker));
+    return this.reasons.about(maker < 0 ? track.nameOf(tensor) : track.operationName(maker), track.chart);
   }
 
   /** In a word what became of a tensor. */

@@ -91,13 +91,14 @@ async function start() {
     });
   }
   if (data.budgets) showBudgets(data.budgets);
-  if (data.decisions.what.length) new Decisions(data, (name) => showNode(chart, redraw, name));
+  if (data.decisions.what.length) new Decisions(data, (name, of) => showNode(chart, redraw, name, of));
 }
 
-/** Show what a node makes, in the first run that has it. */
-function showNode(chart, redraw, name) {
+/** Show what a node makes, in the first run that has it: of one chart, or (-1) of all. */
+function showNode(chart, redraw, name, of) {
   if (!chart) return;
   for (let at = 0; at < chart.charts.length; at++) {
+    if (of >= 0 && at !== of) continue;
     const tracks = chart.charts[at].tracks;
     for (let track = 0; track < tracks.length; track++) {
       const tensor = tracks[track].madeBy(name);
@@ -108,7 +109,7 @@ function showNode(chart, redraw, name) {
     }
   }
   chart.details.show(element("h3", {}, name), element("p", {}, "It makes nothing that takes memory of its own."),
-    element("h4", {}, "Why"), chart.details.list(chart.details.reasons.about(name), "Nothing was decided about it."));
+    element("h4", {}, "Why"), chart.details.list(chart.details.reasons.about(name, of), "Nothing was decided about it."));
   chart.place.scrollIntoView({ block: "center" });
 }
 

@@ -11,8 +11,9 @@ function bytesText(size) {
 }
 
 class Track {
-  constructor(plain, data) {
+  constructor(plain, data, chart) {
     this.title = plain.title;
+    this.chart = chart;
     this.moments = plain.moments;
     this.peakBytes = plain.peak_bytes;
     this.peakAt = plain.peak_at;
