@@ -56,7 +56,7 @@ class SavedModelAnalysis(Paged):
         return Overview("SavedModelAnalysis", outcome, (table,), self.notes)
 
 
-_IN_GRAPH = "what is in brackets stands in the main graph and in no function, as in TensorFlow 1"
+_IN_GRAPH = "what is in brackets stands in the main graph, as in TensorFlow 1"
 COLUMNS = ("function", "signatures", "kind", "nodes", "held", "predicted peak", "arguments", "")
 
 

@@ -241,7 +241,7 @@ def test_a_fixed_shape_is_accepted_when_asked(open_network: Path, tmp_path: Path
 
 
 def test_the_report_shows_and_serializes(report: SavedModelReport) -> None:
-    text = repr(report)
+    text = " ".join(repr(report).split())
     assert text.startswith("SavedModelReport: ")
     assert "1 of 2 functions rewritten" in text
     plain = json.loads(json.dumps(report.to_json()))
