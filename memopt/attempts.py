@@ -79,22 +79,27 @@ def _within(
 ) -> Iterator[Attempt]:
     time_limit = TimeLimit.after(seconds)
     share_s = seconds * _SHARE_OF_FURTHER
+    if is_out_of_reach:
+        yield Attempt(_sharing(split, share_s, trial_s=seconds))
+        yield Attempt(_sharing(whole, share_s, trial_s=seconds), is_last_resort=True)
+        return
+    yield Attempt(whole)
+    if time_limit.left_s >= share_s:
+        # What is left is for both, splitting and planning.
+        yield Attempt(_sharing(split, share_s / 2, trial_s=seconds))
+
+
+def _sharing(pipeline: Pipeline, share_s: float, trial_s: float) -> Pipeline:
+    """The same with so many seconds for splitting and for planning each, and for all trials."""
 
     def shared(one: Pass) -> Pass:
         if isinstance(one, Rematerialization):
             return replace(one, planning_seconds=share_s)
         if isinstance(one, Fission):
-            return replace(one, planning_seconds=share_s, trial_seconds=seconds)
+            return replace(one, planning_seconds=share_s, trial_seconds=trial_s)
         return one
 
-    if is_out_of_reach:
-        yield Attempt(_with_passes(split, shared))
-        yield Attempt(_with_passes(whole, shared), is_last_resort=True)
-        return
-    yield Attempt(whole)
-    if time_limit.left_s >= share_s:
-        share_s /= 2
-        yield Attempt(_with_passes(split, shared))
+    return _with_passes(pipeline, shared)
 
 
 def _planning_seconds(one: Pass) -> float:

@@ -44,8 +44,9 @@ def find_unequal(region: Region, parts: int, trials: Trials) -> dict[Node, Outco
         trials: Makes what trials are needed.
     """
     unequal: dict[Node, Outcome] = {}
+    most_bytes = _MOST_OF_MEMORY * system_memory_bytes()
     for group in _groups(region):
-        if _size_bytes(region, group) > _MOST_OF_MEMORY * system_memory_bytes():
+        if _size_bytes(region, group) > most_bytes:
             outcome = Outcome.TOO_LARGE
         else:
             outcome = trials.outcome(trial_of(region, group, parts))

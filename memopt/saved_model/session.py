@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memopt.errors import ExecutionError
+from memopt.runtime.step_graph import needed_nodes
 from memopt.saved_model.files import read_saved_model
 
 if TYPE_CHECKING:
@@ -146,15 +147,8 @@ def _reads_of_variables(meta_graph: MetaGraphDef, key: str) -> dict[str, str]:
     Others may not have a value: Keras leaves handles behind that nothing restores. Variables of
     TensorFlow 1 that are references are read by their own operation.
     """
-    nodes = {node.name: node for node in meta_graph.graph_def.node}
-    pending = [o.name.partition(":")[0] for o in meta_graph.signature_def[key].outputs.values()]
-    used: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name in used or name not in nodes:
-            continue
-        used.add(name)
-        pending += [source.removeprefix("^").partition(":")[0] for source in nodes[name].input]
+    outputs = (output.name for output in meta_graph.signature_def[key].outputs.values())
+    used = needed_nodes(meta_graph.graph_def, [name for name in outputs if name], ())
     reads: dict[str, str] = {}
     for node in meta_graph.graph_def.node:
         if node.op in _REFERENCES and node.name in used:

@@ -29,6 +29,10 @@ BIN = Path(sys.executable).parent
         (("optimize", "FILE", "-o", "OUT", "--all"), "--all"),
         (("analyze", "FILE", "--shape", "x=1"), "--shape"),
         (("verify", "FILE", "FILE", "--signature", "train"), "--signature"),
+        (("fit", "MODEL", "--memory", "4MiB", "--fetch", "x"), "--fetch"),
+        (("profile", "MODEL", "-o", "OUT", "--feed", "x"), "--feed"),
+        (("fit", "FILE", "--memory", "4MiB", "--signature", "train"), "--signature"),
+        (("profile", "FILE", "-o", "OUT", "--function", "train"), "--function"),
     ],
 )
 def test_options_without_effect_are_refused(

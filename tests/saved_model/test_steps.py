@@ -126,25 +126,6 @@ def test_open_arguments_need_a_shape_to_be_profiled(open_network: Path, tmp_path
         memopt.profile_saved_model(open_network, shapes={"z": (2, 2)})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "option"),
-    [
-        (("fit", "MODEL", "--memory", "4MiB", "--fetch", "x"), "--fetch"),
-        (("profile", "MODEL", "-o", "OUT", "--feed", "x"), "--feed"),
-        (("fit", "FILE", "--memory", "4MiB", "--signature", "train"), "--signature"),
-        (("profile", "FILE", "-o", "OUT", "--function", "train"), "--function"),
-    ],
-)
-def test_options_of_steps_without_effect_are_refused(
-    arguments: tuple[str, ...], option: str, network: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "file.pb").write_bytes(b"")
-    names = {"MODEL": network, "OUT": tmp_path / "out", "FILE": tmp_path / "file.pb"}
-    ended = run(*(names.get(word, word) for word in arguments))
-    assert ended.status == 2
-    assert f"{option} is an option for" in ended.errors
-
-
 @pytest.mark.slow
 def test_a_batch_is_found_by_measured_times(open_network: Path, tmp_path: Path) -> None:
     shapes = dict.fromkeys("xy", (BATCH, WIDTH))

@@ -7,16 +7,9 @@ from typing import Any
 
 def main() -> dict[str, Any]:
     """What was written to the logs, and the records of the steps."""
-    import keras
-    import numpy as np
-
     import memopt
 
-    memopt.enable(budget="60%", only_lower=False)
-    layers = [keras.layers.Dense(128, activation="relu") for _ in range(8)]
-    model = keras.Sequential([*layers, keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    features, labels = np.ones((1024, 32), np.float32), np.ones((1024, 1), np.float32)
+    model, features, labels = make_rewritten(layers=8, width=128, samples=1024)
     report = memopt.keras.MemoryReport()
     logs = []
     for _ in range(2):
@@ -31,3 +24,17 @@ def main() -> dict[str, Any]:
         "measured": [record.measured_peak_bytes for record in records],
         "text": repr(report),
     }
+
+
+def make_rewritten(layers: int, width: int, samples: int) -> tuple[Any, Any, Any]:
+    """A compiled model whose step memopt is going to rewrite, features and labels."""
+    import keras
+    import numpy as np
+
+    import memopt
+
+    memopt.enable(budget="60%", only_lower=False)
+    hidden = [keras.layers.Dense(width, activation="relu") for _ in range(layers)]
+    model = keras.Sequential([*hidden, keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model, np.ones((samples, 32), np.float32), np.ones((samples, 1), np.float32)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from support.programs.keras_memory import make_rewritten
+
 
 def main(folder: str) -> dict[str, Any]:
     """The scalars of each run that TensorBoard finds, by tag, and what the callback says."""
     import keras
-    import numpy as np
     from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
     import memopt
 
-    memopt.enable(budget="60%", only_lower=False)
-    layers = [keras.layers.Dense(64, activation="relu") for _ in range(4)]
-    model = keras.Sequential([*layers, keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    features, labels = np.ones((256, 32), np.float32), np.ones((256, 1), np.float32)
+    model, features, labels = make_rewritten(layers=4, width=64, samples=256)
     report = memopt.keras.MemoryReport()
     history = model.fit(
         features,
