@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from memopt.passes import Fission, Rematerialization
 from memopt.time_limit import TimeLimit
@@ -19,25 +19,14 @@ _SHARE_OF_FURTHER = 0.5
 """Of the time for planning, what each attempt gets that may not be the only one."""
 
 
-class Attempt(NamedTuple):
-    """A pipeline to try.
-
-    Attributes:
-        pipeline: Its passes.
-        is_last_resort: Whether it is worth its time only if no other changed anything.
-    """
-
-    pipeline: Pipeline
-    is_last_resort: bool = False
-
-
-def attempts(pipeline: Pipeline, *, is_out_of_reach: bool) -> Iterator[Attempt]:
+def attempts(pipeline: Pipeline, *, is_out_of_reach: bool) -> Iterator[Pipeline]:
     """The pipelines to try, one after the other, until one keeps the budget.
 
     One splits nothing; one splits the operations that need more than the budget leaves; one those
     that keep the lowest peak from being lower, unless the time for planning is limited. What splits
     nothing comes first, but not where a single operation needs more than the budget. A limited time
-    is for all of them together, without the trials of kernels, which have as much once more.
+    is for all of them together, and half of it once more where nothing keeps the budget; the trials
+    of kernels have as much of their own.
 
     Args:
         pipeline: All passes of the level.
@@ -46,7 +35,7 @@ def attempts(pipeline: Pipeline, *, is_out_of_reach: bool) -> Iterator[Attempt]:
     fissions = [one for one in pipeline.once if isinstance(one, Fission)]
     whole = replace(pipeline, once=tuple(one for one in pipeline.once if one not in fissions))
     if not fissions or fissions[0].most_parts == 1:
-        yield Attempt(whole)
+        yield whole
         return
     split = replace(pipeline, decisive=Fission.name)
     seconds = max(_planning_seconds(one) for one in pipeline.once)
@@ -54,10 +43,10 @@ def attempts(pipeline: Pipeline, *, is_out_of_reach: bool) -> Iterator[Attempt]:
         yield from _within(seconds, whole, split, is_out_of_reach=is_out_of_reach)
         return
     first, second = (split, whole) if is_out_of_reach else (whole, split)
-    yield Attempt(first)
-    yield Attempt(second)
+    yield first
+    yield second
     if all(one.find_lowest for one in pipeline.once if isinstance(one, Rematerialization)):
-        yield Attempt(_with_passes(split, _lowest))
+        yield _with_passes(split, _lowest)
 
 
 def is_better(result: OptimizationResult, other: OptimizationResult) -> bool:
@@ -76,17 +65,18 @@ def keeps_budgets(result: OptimizationResult) -> bool:
 
 def _within(
     seconds: float, whole: Pipeline, split: Pipeline, *, is_out_of_reach: bool
-) -> Iterator[Attempt]:
+) -> Iterator[Pipeline]:
     time_limit = TimeLimit.after(seconds)
     share_s = seconds * _SHARE_OF_FURTHER
     if is_out_of_reach:
-        yield Attempt(_sharing(split, share_s, trial_s=seconds))
-        yield Attempt(_sharing(whole, share_s, trial_s=seconds), is_last_resort=True)
+        # Where splitting wins nothing, the nearest plan without it is wanted all the same.
+        yield _sharing(split, share_s, trial_s=seconds)
+        yield _sharing(whole, share_s, trial_s=seconds)
         return
-    yield Attempt(whole)
+    yield whole
     if time_limit.left_s >= share_s:
         # What is left is for both, splitting and planning.
-        yield Attempt(_sharing(split, share_s / 2, trial_s=seconds))
+        yield _sharing(split, share_s / 2, trial_s=seconds)
 
 
 def _sharing(pipeline: Pipeline, share_s: float, trial_s: float) -> Pipeline:

@@ -207,10 +207,8 @@ class MemoryOptimizer(DisplayedFields):
         prepared = self._prepare(item, properties, simulators)
         for attempt in attempts(pipeline, is_out_of_reach=prepared.is_out_of_reach):
             if best is not None:
-                if attempt.is_last_resort and best.report.modified:
-                    continue
                 prepared = self._prepare(item, properties, simulators)
-            result = self._run(attempt.pipeline, prepared, deadline_s)
+            result = self._run(attempt, prepared, deadline_s)
             if best is None or is_better(result, best):
                 best = result
             if keeps_budgets(best) or time.monotonic() > deadline_s:
