@@ -168,7 +168,7 @@ def fit_model(
     refuse_given(context, _NOT_OF_STEPS, "a graph, and this is a SavedModel")
     start_tensorflow()
     with working(f"fitting {path}") as say:
-        return fit_saved_model(path, memory, output, progress=say, **options)
+        return fit_saved_model(path, memory, out=output, progress=say, **options)
 
 
 def profile_model(context: click.Context, path: str, **options: Any) -> Profile:

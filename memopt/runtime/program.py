@@ -170,6 +170,7 @@ class Program:
             "fetch": self.item.fetch,
             "keep": self.item.keep,
             "compiled": self.item.compiled,
+            "in_function": self.item.in_function,
             "variables": {n: [s.dtype, s.shape] for n, s in self.item.variables.items()},
             "seed": self.seed,
             "initializer": self.initializer,
@@ -242,6 +243,7 @@ def _item_from_settings(graph_def: GraphDef, settings: Mapping[str, Any]) -> Gra
         fetch=tuple(settings["fetch"]),
         keep=tuple(settings["keep"]),
         compiled=bool(settings["compiled"]),
+        in_function=bool(settings["in_function"]),
         variables=MappingProxyType(
             {
                 name: VariableSpec(dtype, tuple(shape))

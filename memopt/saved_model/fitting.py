@@ -44,8 +44,8 @@ class _Fitted(Work):
 def fit_saved_model(  # noqa: PLR0913 - keywords, each with a default
     path: str | os.PathLike[str],
     memory: int | str,
-    out: str | os.PathLike[str] | None = None,
     *,
+    out: str | os.PathLike[str] | None = None,
     function: str | None = None,
     signature: str | None = None,
     max_overhead: float | str = MAX_OVERHEAD,

@@ -98,7 +98,7 @@ def test_a_function_has_to_be_named_where_none_trains(network: Path) -> None:
 
 def test_a_folder_that_exists_is_told_before_the_search(open_network: Path, tmp_path: Path) -> None:
     with pytest.raises(FileError, match="exists already"):
-        memopt.fit_saved_model(open_network, "4MiB", tmp_path)
+        memopt.fit_saved_model(open_network, "4MiB", out=tmp_path)
 
 
 def test_several_functions_that_train_are_told(tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ def small_graph(steps: Sequence[Step]) -> SmallGraph:
             made[-1] += [] if given else [len(size_bytes)]
             size_bytes.append(0 if given else step.size_bytes)
             lasting.append(given or step.lasting)
-            reusable.append([b for name in step.reuses for b in holds[place[name]]])
+            sources = [b for name in step.reuses for b in holds[place[name]]]
+            reusable.append([b for b in sources if size_bytes[b] >= size_bytes[-1]])
         for more_bytes in step.more_bytes:
             holds[-1].append(len(size_bytes))
             made[-1].append(len(size_bytes))
