@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import IO
 
-_SHARED_SOURCE = Path(__file__).with_name("jit.py")
+_SHARED_SOURCES = [Path(__file__).with_name(name) for name in ("jit.py", "machine_code.py")]
 _UNUSED_DAYS = 30
 """After that many days what no process loaded is removed."""
 _SECONDS_PER_DAY = 86_400
@@ -147,7 +147,7 @@ class _NothingKept(NullCache):  # type: ignore[misc]
 def _folder_for(sources: Path) -> Path | None:
     """The folder for this state of a folder of sources, and this numba; None if not writable."""
     digest = hashlib.sha256(numba.__version__.encode())
-    for path in (_SHARED_SOURCE, *sorted(sources.glob("*.py"))):
+    for path in (*_SHARED_SOURCES, *sorted(sources.glob("*.py"))):
         digest.update(path.read_bytes())
     folder = cache_folder() / "compiled" / f"{sources.name}-{digest.hexdigest()[:16]}"
     try:

@@ -13,6 +13,7 @@ import numba
 from numba.extending import register_jitable
 
 from memopt.compiled_code import code_of
+from memopt.machine_code import OPTIONS, CalledFromPython, LatePart, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,15 +23,12 @@ _Function = TypeVar("_Function", bound="Callable[..., object]")
 IS_COMPILED = not numba.config.DISABLE_JIT
 """Whether the loops are compiled in this process."""
 
-_PLAIN = {"_nrt": False}
-"""Who refers to an array is not counted: no compiled function keeps or makes one."""
-
 
 def compiled_apart(function: _Function) -> _Function:
     """Compile a function when it is first called, or load it from `cache_folder`."""
     if not IS_COMPILED:
         return function
-    dispatcher = numba.njit(no_cfunc_wrapper=True, **_PLAIN)(function)
+    dispatcher = numba.njit(pipeline_class=CalledFromPython, **OPTIONS)(function)
     # What `cache=True` does, but with a folder that does not depend on where the package lies.
     dispatcher._cache = code_of(function)  # noqa: SLF001
     compiled_function: _Function = dispatcher
@@ -42,13 +40,22 @@ def compiled(function: _Function) -> _Function:
 
     Arguments are many arrays: passing them on takes ten times as long as the work.
     """
+    return _part(function, Part)
+
+
+def compiled_late(function: _Function) -> _Function:
+    """The same for a function that contains large ones: it is optimised as a part of others alone.
+
+    Optimised at each level, they take longer to compile and are no faster.
+    """
+    return _part(function, LatePart)
+
+
+def _part(function: _Function, compiler: type[Part]) -> _Function:
     if not IS_COMPILED:
         return function
-    # Nothing but compiled code calls it: wrappers for Python take longer to compile than itself.
-    inliner: Callable[[_Function], _Function] = register_jitable(
-        forceinline=True, no_cfunc_wrapper=True, no_cpython_wrapper=True, **_PLAIN
-    )
-    return inliner(function)
+    part: Callable[[_Function], _Function] = register_jitable(pipeline_class=compiler, **OPTIONS)
+    return part(function)
 
 
 @compiled

@@ -8,8 +8,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from numba.core import event
 
 from memopt import compiled_code
+from memopt.jit import IS_COMPILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +31,26 @@ def steps_to_one(number):
         number = _half(number) if number % 2 == 0 else 3 * number + 1
         steps += 1
     return steps
+"""
+
+NESTED = """
+from memopt.jit import compiled, compiled_apart, compiled_late
+
+@compiled
+def innermost(number):
+    return number // 2
+
+@compiled_late
+def inner(number):
+    return 3 * innermost(2 * number) + 1
+
+@compiled_apart
+def shared(number):
+    return innermost(number) + inner(number)
+
+@compiled_apart
+def steps_to_one(number):
+    return shared(number) + inner(number) + innermost(number)
 """
 
 
@@ -110,3 +132,29 @@ def test_whoever_comes_second_waits_for_the_first(tmp_path: Path) -> None:
             os._exit(status)
     assert first(27) == 111
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not IS_COMPILED, reason="nothing is compiled")
+def test_a_part_is_compiled_once_and_is_no_machine_code_by_itself(tmp_path: Path) -> None:
+    compiled: list[str] = []
+    finished: list[str] = []
+
+    class Notes(event.Listener):  # type: ignore[misc]
+        def on_start(self, event: Any) -> None:
+            compiled.append(event.data["dispatcher"].py_func.__name__)
+
+        def on_end(self, event: Any) -> None:
+            dispatcher = event.data["dispatcher"]
+            (result,) = dispatcher.overloads.values()
+            address = result.library.get_pointer_to_function(result.fndesc.llvm_func_name)
+            finished.extend([dispatcher.py_func.__name__] if address else [])
+
+    notes = Notes()
+    event.register("numba:compile", notes)
+    try:
+        function = loops_in(tmp_path, NESTED)
+        assert function(9) == 4 + 28 + 28 + 4
+    finally:
+        event.unregister("numba:compile", notes)
+    assert sorted(compiled) == ["inner", "innermost", "shared", "steps_to_one"]
+    assert sorted(finished) == ["shared", "steps_to_one"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.jit import compiled, compiled_apart
+from memopt.jit import compiled, compiled_late
 from memopt.planning.edits import add, remove, undo
 from memopt.planning.moves import propose, repeat
 from memopt.planning.problem import COPIES
@@ -31,7 +31,7 @@ _TRIES = 8
 """How often something at random is looked for that suits."""
 
 
-@compiled_apart
+@compiled_late
 def add_chain(problem: Problem, state: State) -> bool:
     """Where too much is in use: compute something again that only waits there.
 
@@ -59,14 +59,14 @@ def add_chain(problem: Problem, state: State) -> bool:
     return bool(state.numbers[CHAIN] > 0)
 
 
-@compiled_apart
+@compiled_late
 def withdraw_chain(problem: Problem, state: State) -> None:
     """Take back what `add_chain` did."""
     for index in range(state.numbers[CHAIN] - 1, -1, -1):
         remove(problem, state, state.chain[index, 0])
 
 
-@compiled_apart
+@compiled_late
 def remove_chain(problem: Problem, state: State) -> bool:
     """Take out a repeated computation, and those repeated ones that nothing else reads.
 
@@ -84,7 +84,7 @@ def remove_chain(problem: Problem, state: State) -> bool:
     return True
 
 
-@compiled_apart
+@compiled_late
 def restore_chain(problem: Problem, state: State) -> None:
     """Take back what `remove_chain` did."""
     for index in range(state.numbers[CHAIN] - 1, -1, -1):
@@ -218,7 +218,7 @@ def _is_read(problem: Problem, state: State, slot: int) -> bool:
     return False
 
 
-@compiled
+@compiled_late
 def propose_any(problem: Problem, state: State, recompute_share: int, chain_share: int) -> int:
     """Try a random edit, or a chain of them.
 
@@ -241,7 +241,7 @@ def propose_any(problem: Problem, state: State, recompute_share: int, chain_shar
     return propose(problem, state, recompute_share)
 
 
-@compiled
+@compiled_late
 def take_back(problem: Problem, state: State, edit: int) -> None:
     """Undo the last edit, which `propose_any` returned."""
     if edit == ADDED:

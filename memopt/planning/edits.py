@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _NOWHERE = -1
 
 
-@compiled_apart
+@compiled
 def move(problem: Problem, state: State, slot: int, to: int) -> None:
     """Move a computation to another position.
 
@@ -59,7 +59,7 @@ def move(problem: Problem, state: State, slot: int, to: int) -> None:
     _settle(problem, state, slot)
 
 
-@compiled_apart
+@compiled
 def add(problem: Problem, state: State, op: int, at: int, swapped: int) -> int:
     """Compute an operation once more, or swap its values in.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.jit import compiled
+from memopt.jit import compiled, compiled_late
 from memopt.planning.edits import add, move, remove
 from memopt.planning.problem import COPIES
 from memopt.planning.sequence_state import LENGTH, free_slot, random_below
@@ -72,7 +72,7 @@ def is_removable(problem: Problem, state: State, slot: int) -> bool:
     return bool(state.position[following] <= before_readers(problem, state, slot // COPIES))
 
 
-@compiled
+@compiled_late
 def propose(problem: Problem, state: State, recompute_share: int) -> int:
     """Try a random edit.
 
@@ -98,7 +98,7 @@ def propose(problem: Problem, state: State, recompute_share: int) -> int:
     return int(slot)
 
 
-@compiled
+@compiled_late
 def _recompute(problem: Problem, state: State) -> int:
     """Recompute, or swap in, what some computation reads, right before it."""
     at = 1 + random_below(state, state.numbers[LENGTH] - 1)
@@ -111,7 +111,7 @@ def _recompute(problem: Problem, state: State) -> int:
     return repeat(problem, state, source, at)
 
 
-@compiled
+@compiled_late
 def repeat(problem: Problem, state: State, source: int, at: int) -> int:
     """Compute an operation again, or swap it in, at a position behind its first computation.
 
@@ -137,7 +137,7 @@ def _has_room(state: State, op: int) -> bool:
     return state.numbers[LENGTH] + 1 < len(state.sequence) and free_slot(state, op) >= 0
 
 
-@compiled
+@compiled_late
 def _relocate(problem: Problem, state: State, slot: int) -> int:
     """Move a computation: to where it is needed, to where it can be first, far or near."""
     low = lowest(problem, state, slot)
