@@ -29,7 +29,7 @@ LAYERS = (
     ("flags",),
     ("cache_folder", "progress_display"),
     ("console",),
-    ("compiled_code",),
+    ("compiled_code", "machine_code"),
     ("jit",),
     ("graph", "planning"),
     ("item", "io", "cluster"),

@@ -234,12 +234,15 @@ def large(tmp_path: Path) -> Path:
     return path
 
 
-def _wait_for(found: Callable[[], bool]) -> None:
+def _wait_for(word: str, file: Path, process: subprocess.Popen[bytes]) -> None:
+    """Until a process has written a word."""
     for _ in range(2400):
-        if found():
+        if word in file.read_text():
             return
+        assert process.poll() is None, file.read_text()
         time.sleep(0.05)
-    raise AssertionError("it did not come")
+    process.kill()
+    raise AssertionError(f"{word!r} did not come: {file.read_text()}")
 
 
 def _hear_ctrl_c() -> None:
@@ -253,6 +256,8 @@ def test_ctrl_c_leaves_at_once_with_one_line_and_nothing_written(
     errors = tmp_path / "errors.txt"
     command = [sys.executable, "-m", "memopt", "plan", str(large), "--budget", "0.6"]
     command += ["-o", str(tmp_path / "plan.json"), "--progress", "plain"]
+    # It searches on as long: it cannot end before it has told that it searches.
+    command += ["--time-limit", "100"]
     with errors.open("w") as stream:
         process = subprocess.Popen(
             command,
@@ -261,7 +266,7 @@ def test_ctrl_c_leaves_at_once_with_one_line_and_nothing_written(
             cwd=ROOT,
             preexec_fn=_hear_ctrl_c,  # noqa: PLW1509 - no threads fork
         )
-        _wait_for(lambda: "searching" in errors.read_text())
+        _wait_for("searching", errors, process)
         sent_s = time.monotonic()
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=30)
