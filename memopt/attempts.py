@@ -57,6 +57,19 @@ def is_better(result: OptimizationResult, other: OptimizationResult) -> bool:
     return one.keeps_budget or one.after.peak_bytes < two.after.peak_bytes
 
 
+def is_futile(pipeline: Pipeline, result: OptimizationResult) -> bool:
+    """Whether an attempt changed nothing of what it was made for: then its result is no plan.
+
+    What such a step needs depends on what runs first in it, and cannot be compared with a plan.
+    """
+    return bool(pipeline.decisive) and not any(
+        done.edits
+        for graph in result.report.graphs
+        for done in graph.passes
+        if done.name.partition("{")[0] == pipeline.decisive
+    )
+
+
 def keeps_budgets(result: OptimizationResult) -> bool:
     """Whether nothing is left to try."""
     runtime = result.report.runtime

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from memopt.attempts import attempts, is_better, keeps_budgets
+from memopt.attempts import attempts, is_better, is_futile, keeps_budgets
 from memopt.collector import collector_paused
 from memopt.costs.choice import GRAPPLER, choose_costs
 from memopt.device_limits import MemoryLimits, device_memory, find_limits
@@ -204,13 +204,15 @@ class MemoryOptimizer(DisplayedFields):
             infer = Properties.as_in_grappler if self.as_grappler else Properties.of
             properties = infer(item)
         best: OptimizationResult | None = None
+        is_plan = False
         prepared = self._prepare(item, properties, simulators)
         for attempt in attempts(pipeline, is_out_of_reach=prepared.is_out_of_reach):
             if best is not None:
                 prepared = self._prepare(item, properties, simulators)
             result = self._run(attempt, prepared, deadline_s)
-            if best is None or is_better(result, best):
-                best = result
+            has_plan = not is_futile(attempt, result)
+            if best is None or not is_plan or (has_plan and is_better(result, best)):
+                best, is_plan = result, has_plan
             if keeps_budgets(best) or time.monotonic() > deadline_s:
                 break
         assert best is not None

@@ -356,6 +356,13 @@ def test_help_is_there_for_everything(command: str, option: str) -> None:
         assert name in ended.output
 
 
+def test_the_list_of_commands_is_cut_off_nowhere() -> None:
+    _, listed = run("--help").output.split("Commands:")
+    lines = listed.strip().splitlines()
+    assert len(lines) == len(COMMANDS)
+    assert all(line.endswith(".") and not line.endswith("...") for line in lines)
+
+
 def test_every_command_of_the_group_is_tested() -> None:
     assert set(main.commands) == set(COMMANDS)
 

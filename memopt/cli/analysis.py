@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from memopt.cluster import VirtualCluster
 
 
-@click.command()
+@click.command(short_help="Simulate a step and print where its memory goes.")
 @click.argument("graph")
 @DEVICES
 @COSTS

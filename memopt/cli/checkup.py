@@ -14,7 +14,7 @@ from memopt.console import start_tensorflow, terminal, working
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command()
+@click.command(short_help="Look whether memopt can work here.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
 def doctor(*, as_json: bool) -> None:
     """Look whether memopt can work here: what is there, what is missing, and what mends it.
@@ -38,7 +38,7 @@ def doctor(*, as_json: bool) -> None:
         sys.exit(FAILED)
 
 
-@click.command()
+@click.command(short_help="Print what makes a shell complete commands.")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

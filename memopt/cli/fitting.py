@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from memopt.fitting.result import Fit
 
 
-@click.command()
+@click.command(short_help="Find the largest batch that fits into memory.")
 @click.argument("model")
 @click.option(
     "--memory",

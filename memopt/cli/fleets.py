@@ -26,7 +26,7 @@ def _as_shape_sets(
         return [parse_shape_set(value) for value in values]
 
 
-@click.command()
+@click.command(short_help="Rewrite many models within many budgets.")
 @click.argument("models", nargs=-1, required=True)
 @click.option(
     "--budget",

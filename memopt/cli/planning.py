@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from memopt.planning.plan import Plan
 
 
-@click.command()
+@click.command(short_help="Plan a cost graph within a budget.")
 @click.argument("cost_graph")
 @click.option("--budget", help="Bytes, such as 6GiB, or a share of what the order needs: 0.8.")
 @click.option("--sweep", "sweeps", is_flag=True, help="Plan 20 budgets, from the lowest peak on.")

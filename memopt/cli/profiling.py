@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from memopt.runtime.settings import Mode
 
 
-@click.command()
+@click.command(short_help="Measure how long each operation of a step takes.")
 @click.argument("graph")
 @click.option("-o", "--output", required=True, help="Where the profile goes.")
 @click.option("--steps", type=click.IntRange(min=1), default=5, show_default=True)
@@ -106,7 +106,7 @@ def _write(found: Profile, output: str, top: int, *, as_json: bool) -> None:
     click.echo(f"{len(found.times_ns)} operations, median of {found.steps} steps: {output}")
 
 
-@click.command("profile-kernels")
+@click.command("profile-kernels", short_help="Measure each kernel of a step alone.")
 @click.argument("graph")
 @click.option("-o", "--output", help="The file that keeps what is measured; else the cache folder.")
 @MODE

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from memopt.cluster import VirtualCluster
 
 
-@click.command()
+@click.command(short_help="Rewrite a graph or SavedModel to need less memory.")
 @click.argument("graph")
 @click.option("-o", "--output", required=True, help="Where the rewritten graph or SavedModel goes.")
 @click.option(
@@ -219,7 +219,7 @@ def optimize(
     click.echo(f"{result.report.nodes_before} nodes in, {result.report.nodes_after} out: {output}")
 
 
-@click.command()
+@click.command(short_help="List the passes with their options.")
 @click.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
 def passes(*, as_json: bool) -> None:
     """List the passes with their options."""

@@ -21,7 +21,7 @@ from memopt.errors import FileError
 from memopt.options import Budget
 
 
-@click.command()
+@click.command(short_help="Train a model in less memory than its step needs.")
 @click.option("--model", default="resnet50", show_default=True, help="Which training step.")
 @click.option("--budget", default="40%", show_default=True, help="What the rewritten step may use.")
 @click.option("--steps", type=click.IntRange(min=1), default=5, show_default=True)
@@ -50,7 +50,10 @@ def demo(model: str, budget: str, steps: int, report: str | None, as_json: bool)
     print_verification(outcome.verification)
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(
+    context_settings={"allow_interspersed_args": False},
+    short_help="Run a Python program with its steps rewritten.",
+)
 @click.option("--budget", callback=as_budget, help='"6GiB", "60%" or "device"; see MEMOPT_FLAGS.')
 @click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as for `python -m`.")
 @click.argument("program")

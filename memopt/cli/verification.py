@@ -29,7 +29,7 @@ from memopt.console import start_tensorflow, working
 from memopt.saved_model.files import is_saved_model
 
 
-@click.command()
+@click.command(short_help="Compare real steps of two graphs bit for bit.")
 @click.argument("original")
 @click.argument("rewritten")
 @click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True)
