@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
@@ -29,9 +28,6 @@ from memopt.planning.problem import problem_of
 from memopt.planning.search_effort import Effort
 from memopt.progress import Task, duration_text, listening, task
 from memopt.progress_display import Bars, Lines, Silent, display_for, line_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parents[1]
 

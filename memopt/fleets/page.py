@@ -1,4 +1,4 @@
-"""What a fleet did as a page: the tables of its tasks."""
+"""What a fleet did as a page: the peaks of its tasks, and tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from memopt.fleets.report import COLUMNS
 from memopt.io import write_bytes
-from memopt.report.page.model import Fact, Grid, Page, shown
+from memopt.report.page.model import Fact, Grid, Page, Peaks, shown
 from memopt.report.page.rendering import render
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from memopt.fleets.report import FleetReport, FleetTask
 
+_MOST_BARS = 200
+"""How many tasks are drawn; the table has all of them."""
 _PREDICTED = (
     "Peaks, floors and overheads are predicted: of the function that needs most, where a model has "
     "several."
@@ -52,8 +54,22 @@ def page_of_fleet(report: FleetReport) -> Page:
         "Fleet",
         report.summary(),
         tuple(_facts(report)),
+        peaks=_peaks(report),
         grids=tuple(grids),
         notes=(_PREDICTED, f"Made with {versions}."),
+    )
+
+
+def _peaks(report: FleetReport) -> Peaks | None:
+    """Of each task with figures, the function that needs most unchanged."""
+    known = [(task, found) for task in report.tasks[:_MOST_BARS] if (found := task.largest)]
+    if not known:
+        return None
+    return Peaks(
+        tuple(shown(" ".join(filter(None, task.row()[:3]))) for task, _ in known),
+        tuple(int(found["peak_before_bytes"]) for _, found in known),
+        tuple(int(found["peak_after_bytes"]) for _, found in known),
+        tuple(int(found.get("budget_bytes") or 0) for _, found in known),
     )
 
 

@@ -330,19 +330,19 @@ class Planner:
 
     def _refusal(self, budget_bytes: int, *, is_impossible: bool) -> BudgetError:
         """Why there is no plan: the lowest peak found, the bound, and what needs it."""
-        found = f"no plan was found within {budget_bytes} bytes"
+        found = f"no plan was found within {budget_bytes:,} bytes"
         if is_impossible:
             found = (
-                f"there is no plan within {budget_bytes} bytes: it was proved for all that compute "
-                f"nothing more than {COPIES} times"
+                f"there is no plan within {budget_bytes:,} bytes: it was proved for all that "
+                f"compute nothing more than {COPIES} times"
             )
         least_bytes = self.bounds.least_bytes + self._graph.held_bytes
         node = self._graph.ids[self.bounds.floor]
         return BudgetError(
-            f"{found}. The lowest peak found is "
-            f"{self.lowest_bytes} bytes, and no plan needs less than {least_bytes}, which is what "
-            f"node {node} needs: its inputs and outputs, {self._graph.held_bytes} bytes that are "
-            "held throughout, and what cannot be recomputed",
+            f"{found}. The lowest peak found is {self.lowest_bytes:,} bytes, and no plan needs "
+            f"less than {least_bytes:,}, which is what node {node} needs: its inputs and outputs, "
+            f"{self._graph.held_bytes:,} bytes that are held throughout, and what cannot be "
+            "recomputed",
             budget_bytes,
             self.lowest_bytes,
             self._plan_of(self.lowest, self.lowest_bytes, self._graph.base_cost),

@@ -9,6 +9,8 @@ import pytest
 from support.browser import open_page, start_browser
 from support.pages import training_report
 
+from memopt.fleets.report import FleetReport, FleetTask
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -55,8 +57,8 @@ def point(page: Page, across: float, up: float) -> None:
     page.wait_for_timeout(50)
 
 
-def coloured_share(page: Page) -> float:
-    """The share of the chart's pixels that are coloured, which neither axes nor text are."""
+def coloured_share(page: Page, chart: str = "chart") -> float:
+    """The share of a chart's pixels that are coloured, which neither axes nor text are."""
     script = """canvas => {
         const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
         let coloured = 0;
@@ -66,7 +68,7 @@ def coloured_share(page: Page) -> float:
         }
         return 4 * coloured / data.length;
     }"""
-    return float(page.locator("#chart canvas").evaluate(script))
+    return float(page.locator(f"#{chart} canvas").evaluate(script))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -201,3 +203,26 @@ def test_a_narrow_window_has_no_sideways_scrolling(browser: Browser, file: Path)
         assert page.evaluate(wide) <= 0
         assert coloured_share(page) > DRAWN_SHARE / 2
         assert complaints == []
+
+
+@pytest.mark.parametrize("count", [3, 300])
+def test_the_peaks_of_a_fleet_are_drawn(browser: Browser, tmp_path: Path, count: int) -> None:
+    figures = {
+        "peak_before_bytes": 90 << 20,
+        "peak_after_bytes": 50 << 20,
+        "budget_bytes": 54 << 20,
+    }
+    tasks = [
+        FleetTask(f"a/{HOSTILE}{n}", "60%", "", "done", functions=(figures,)) for n in range(count)
+    ]
+    tasks.append(FleetTask("broken", "60%", "", "failed", kind="refused", reason="no graph"))
+    report = FleetReport("out", tuple(tasks), 1.0, 2, {"memopt": "1"})
+    path = tmp_path / "fleet.html"
+    path.write_text(report.to_html(), encoding="utf-8")
+    with open_page(browser, path) as (page, complaints):
+        # As far as bars of five ninths and nine ninths of the width cover rows.
+        assert 0.02 < coloured_share(page, "compared") < 0.3
+        box = page.locator("#compared").bounding_box()
+        assert box is not None
+        assert box["height"] < 1000
+    assert complaints == []

@@ -228,6 +228,22 @@ class Budgets(NamedTuple):
     bound: tuple[float, ...]
 
 
+class Peaks(NamedTuple):
+    """What several steps need, beside each other.
+
+    Attributes:
+        names: Which they are.
+        before_bytes: What each needs at its peak as it was.
+        after_bytes: What it needs rewritten.
+        budget_bytes: What was allowed; 0 where nothing was.
+    """
+
+    names: tuple[str, ...]
+    before_bytes: tuple[int, ...]
+    after_bytes: tuple[int, ...]
+    budget_bytes: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Page:
     """All that a page shows.
@@ -241,6 +257,7 @@ class Page:
         repeated: What runs again, that which takes longest first.
         repeated_note: Whose estimate its times are.
         budgets: The costs of plans for several budgets.
+        peaks: What several steps need, before and after.
         grids: Plain tables.
         notes: What else is to be known, a sentence each.
     """
@@ -253,5 +270,6 @@ class Page:
     repeated: tuple[Repeated, ...] = ()
     repeated_note: str = ""
     budgets: Budgets | None = None
+    peaks: Peaks | None = None
     grids: tuple[Grid, ...] = ()
     notes: tuple[str, ...] = field(default=())

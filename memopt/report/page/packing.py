@@ -21,6 +21,7 @@ def packed(page: Page) -> bytes:
         "charts": [_chart(chart, texts) for chart in page.charts],
         "decisions": _decisions(page.decisions, texts),
         "budgets": None if page.budgets is None else page.budgets._asdict(),
+        "peaks": None if page.peaks is None else page.peaks._asdict(),
         # Last: what comes before adds to it.
         "texts": texts.all,
     }

@@ -72,12 +72,40 @@ function showBudgets(budgets) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 }
 
+/** Two bars for each step, the longest as long as there is room. */
+function showPeaks(peaks) {
+  const place = document.getElementById("compared");
+  const row = 38, bar = 8;
+  const draw = () => {
+    const { ink, soft, bad, kinds } = theme();
+    const width = place.clientWidth - MARGIN.l - MARGIN.r, height = row * peaks.names.length;
+    const rows = peaks.names.map((name, at) => ({
+      name, y: at * row, before: peaks.before_bytes[at] / MEBIBYTE, after: peaks.after_bytes[at] / MEBIBYTE, budget: peaks.budget_bytes[at] / MEBIBYTE,
+    }));
+    const most = Math.max(1e-3, ...rows.map((each) => Math.max(each.before, each.after, each.budget)));
+    const below = (pixels) => ({ field: "y", offset: pixels });
+    const bars = (field, pixels, colour) => ({
+      type: "rect", from: { data: "rows" },
+      encode: { update: { x: { value: 0 }, x2: { scale: "x", field }, y: below(pixels), height: { value: bar }, fill: { value: colour } } },
+    });
+    embed(place, frame(width, height, [
+      { name: "x", type: "linear", domain: [0, most * 1.03], range: [0, width], nice: false },
+    ], [{ orient: "bottom", scale: "x", title: "peak (MiB)", grid: true }], [
+      { type: "text", from: { data: "rows" }, encode: { update: { x: { value: 2 }, y: below(12), text: { field: "name" }, fill: { value: ink }, limit: { value: width - 4 } } } },
+      bars("before", 16, soft), bars("after", 16 + bar, kinds[1]),
+      { type: "rule", from: { data: "allowed" }, encode: { update: { x: { scale: "x", field: "budget" }, y: below(14), y2: below(18 + 2 * bar), stroke: { value: bad }, strokeWidth: { value: 2 } } } },
+    ], [{ name: "rows", values: rows }, { name: "allowed", values: rows.filter((each) => each.budget > 0) }]));
+  };
+  new ResizeObserver(draw).observe(place);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+}
+
 async function start() {
   const data = JSON.parse(await unpacked("data"));
   performance.mark("data");
   const reasons = new Reasons(data);
   let chart = null, redraw = null;
-  if (data.charts.length || data.budgets) await loadVega();
+  if (data.charts.length || data.budgets || data.peaks) await loadVega();
   performance.mark("library");
   if (data.charts.length) {
     chart = new Chart(document.getElementById("chart"), data, new Details(document.getElementById("details"), reasons));
@@ -91,6 +119,7 @@ async function start() {
     });
   }
   if (data.budgets) showBudgets(data.budgets);
+  if (data.peaks) showPeaks(data.peaks);
   if (data.decisions.what.length) new Decisions(data, (name, of) => showNode(chart, redraw, name, of));
 }
 
