@@ -60,8 +60,11 @@ def test_threads_do_not_disturb_each_other() -> None:
     assert found["rewritten"] >= 8
 
 
-@pytest.mark.slow
-def test_threads_do_not_disturb_each_other_for_minutes() -> None:
+@pytest.mark.parametrize(
+    "seconds",
+    [pytest.param(15, marks=pytest.mark.slow), pytest.param(120, marks=pytest.mark.exhaustive)],
+)
+def test_threads_do_not_disturb_each_other_for_long(seconds: int) -> None:
     kinds = ("function", "nested", "while_loop", "recurrent", "not_inlined", "session")
-    found = run_child("stress", "120", *kinds, MEMOPT_FLAGS=FLAGS)
+    found = run_child("stress", str(seconds), *kinds, MEMOPT_FLAGS=FLAGS)
     assert found["wrong"] == found["failed"] == []

@@ -115,7 +115,17 @@ def test_calls_and_variables_stay(relu_step: ConcreteFunction, half_step: Concre
 
 
 @pytest.mark.slow
-def test_other_last_bits_are_refused_unless_accepted() -> None:
+def test_other_last_bits_are_refused_unless_accepted(
+    relu_step: ConcreteFunction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memopt.xla.entry._is_equal", lambda *_: False)
+    with pytest.raises(BudgetError, match="same_bits=False"):
+        memopt.rewrite(relu_step, budget="50%")
+    assert memopt.rewrite(relu_step, budget="50%", same_bits=False) is not relu_step
+
+
+@pytest.mark.exhaustive
+def test_other_last_bits_of_a_transformer_are_found() -> None:
     """Normalized and multiplied, results are rounded once or twice as kernels are put together."""
     model = MODELS["bert"](**TINY["bert"])
     plain = model.function
