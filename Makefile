@@ -15,6 +15,9 @@ VERSION_TESTS := $(wildcard tests/plugin) tests/runtime tests/models tests/test_
 	tests/passes/test_pass_contract.py tests/passes/test_ordering_meaning.py \
 	tests/passes/test_recomputation_meaning.py tests/passes/test_rematerialization_meaning.py
 
+# Many tests wait for processes that they have started: one worker more than cores on two cores.
+WORKERS := -n 3 --dist worksteal
+
 .PHONY: help setup lint types test test-slow test-exhaustive test-cluster test-versions demo benchmark fuzz mutations docs clean \
 	$(VERSIONS:%=test-tensorflow-%)
 
@@ -37,13 +40,13 @@ types: $(SETUP)  ## mypy, strict
 	$(BIN)/mypy
 
 test: lint types  ## lint, types and the test suite
-	$(BIN)/python -m pytest -m 'not slow and not exhaustive' -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m 'not slow and not exhaustive' $(WORKERS)
 
 test-slow: $(SETUP)  ## the tests that take minutes
-	$(BIN)/python -m pytest -m 'slow and not cluster and not exhaustive' -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m 'slow and not cluster and not exhaustive' $(WORKERS)
 
 test-exhaustive: $(SETUP)  ## the same tests on the largest models, which take half an hour
-	$(BIN)/python -m pytest -m exhaustive -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m exhaustive $(WORKERS)
 
 test-cluster: $(SETUP)  ## fleets on a cluster of three nodes, which wants the machine for itself
 	$(BIN)/python -m pytest -m cluster

@@ -22,6 +22,7 @@ def step_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_size_is_found_proved_and_written(tmp_path: Path, step_file: Path) -> None:
     out = tmp_path / "out.pb"
     ended = run(

@@ -236,6 +236,7 @@ print(json.dumps([
 """
 
 
+@pytest.mark.slow
 def test_other_runs_and_other_processes_give_the_same_bytes(
     tiny_item: Callable[[str], GrapplerItem], tmp_path: Path
 ) -> None:

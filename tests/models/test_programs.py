@@ -40,6 +40,7 @@ def test_a_model_is_a_program(name: str) -> None:
     assert len(set(_LOSS.findall(done.stdout))) == 2
 
 
+@pytest.mark.slow
 def test_a_program_is_rewritten_and_trains_the_same() -> None:
     arguments = [str(FOLDER / "mlp.py"), *sizes_of("mlp"), "--layers=12", TWO_STEPS]
     plain = run_source(AS_SCRIPT, arguments, child_environment(), timeout=300)

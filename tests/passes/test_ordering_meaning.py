@@ -65,6 +65,7 @@ def test_an_ordered_loop_keeps_its_bits() -> None:
     assert verify(program, ordered.graph_def, steps=3, timing_rounds=0).equal
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_processes")
 def test_the_peak_is_the_planned_one_in_every_process() -> None:
     """To the byte, convolutions with their scratch memory included."""

@@ -154,6 +154,7 @@ def test_steps_compute_the_same_bits_in_less_memory(name: str) -> None:
     assert improved.copies < native.copies
 
 
+@pytest.mark.slow
 def test_a_step_computes_the_same_bits_in_any_order() -> None:
     run = run_for_real(bert_item(), IMPROVED, 0.6, in_order=False)
     assert run.verification.equal

@@ -14,6 +14,7 @@ def train(options: str) -> dict[str, Any]:
     return run_child("replicas", options, TF_CPU_ALLOCATOR_USE_BFC="1", MEMOPT_FLAGS=PATIENT)
 
 
+@pytest.mark.slow
 def test_a_share_lowers_the_peak_of_both_replicas_together() -> None:
     """The two devices are the host's, which has one allocator: it counts both."""
     off, half = train(""), train('{"budget": "50%"}')

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
 from support.child import child_environment
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def result(done: subprocess.CompletedProcess[str]) -> str:
     return next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))
 
 
+@pytest.mark.slow
 def test_a_program_runs_as_python_runs_it(tmp_path: Path) -> None:
     folder, reports = tmp_path / "programs", tmp_path / "reports"
     folder.mkdir()
@@ -69,6 +71,7 @@ def test_a_module_runs(tmp_path: Path) -> None:
     assert result(done) == "RESULT __main__ ['--x']"
 
 
+@pytest.mark.slow
 def test_a_budget_comes_before_that_of_the_environment(tmp_path: Path) -> None:
     program = "import memopt, tensorflow\nprint('RESULT', memopt.plugin_status().policy.budget)\n"
     (tmp_path / "train.py").write_text(program)

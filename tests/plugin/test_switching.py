@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from support.child import run_child
 
 BY_SYMBOL = {"CPU": "symbol", "GPU": "symbol"}
@@ -70,6 +71,7 @@ EXPECTED = {
 """What each case of the program tells, where it can be said beforehand."""
 
 
+@pytest.mark.slow
 def test_switches_and_faults() -> None:
     """All in one process: to start TensorFlow takes longer than a case."""
     found = run_child("switching", MEMOPT_FLAGS="--only_lower=false")

@@ -68,6 +68,7 @@ def test_open_inputs_need_a_shape(open_network: Path) -> None:
     assert_one_line(ended, "the shape of input x is not fully known")
 
 
+@pytest.mark.slow
 def test_both_run_by_both_loaders(network: Path, leaner: Path) -> None:
     """Two steps each in four fresh processes."""
     ended = run("verify", network, leaner, "--signature", "train", "--rounds", 0, "--json")

@@ -304,6 +304,7 @@ def test_the_order_of_a_real_run() -> None:
     assert [buffers.nodes[node].name for node in sequence] == ["x", "c", "d", "a", "b"]
 
 
+@pytest.mark.slow
 def test_sequences_of_long_chains() -> None:
     graph = chain_graph(100_000)
     for sequencer in ("list", "dfs", "postorder", "program"):
