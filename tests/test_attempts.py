@@ -74,8 +74,13 @@ def test_out_of_reach_the_time_is_shared() -> None:
 def test_out_of_reach_what_cannot_be_split_is_planned_all_the_same(
     tiny_item: Callable[[str], GrapplerItem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compared: list[str] = []
-    monkeypatch.setattr("memopt.optimizer.is_better", lambda *_: compared.append("") or False)
+    compared: list[object] = []
+
+    def noted(*results: object) -> bool:
+        compared.append(results)
+        return False
+
+    monkeypatch.setattr("memopt.optimizer.is_better", noted)
     planner = Rematerialization(planning_seconds=2.0)
     optimizer = MemoryOptimizer(
         "ordered",
