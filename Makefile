@@ -45,7 +45,7 @@ test: lint types  ## lint, types and the test suite
 test-slow: $(SETUP)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m 'slow and not cluster and not exhaustive' $(WORKERS)
 
-test-exhaustive: $(SETUP)  ## the same tests on the largest models, which take half an hour
+test-exhaustive: $(SETUP)  ## the same on large models, and longer runs, for most of an hour
 	$(BIN)/python -m pytest -m exhaustive $(WORKERS)
 
 test-cluster: $(SETUP)  ## fleets on a cluster of three nodes, which wants the machine for itself

@@ -27,15 +27,13 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 _START_WORKER = worker_process.start_worker
 
-LARGE = ("gpt",)
-"""Some minutes of every ten, for little that bert does not show."""
-LARGEST = ("resnet50", "densenet121", "mobilenetv2", "vgg16")
-"""Many more, for little that unet and the smaller networks of convolutions do not show."""
+LARGE = ("gpt", "resnet50", "densenet121", "mobilenetv2", "vgg16")
+"""Half an hour, for little that bert, unet and the smaller networks of convolutions do not show."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark large models as slow, the largest as exhaustive; skip what a release cannot."""
+    """Mark tests of large models as exhaustive; skip what a release cannot."""
     for item in items:
         for mark in item.iter_markers("not_on_tensorflow"):
             _skip_on(item, *mark.args)
@@ -44,10 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         # Some parameters are arrays, which do not compare to one truth.
         names = [value for value in call.params.values() if isinstance(value, str)]
-        if not set(names).isdisjoint(LARGEST):
+        if not set(names).isdisjoint(LARGE):
             item.add_marker(pytest.mark.exhaustive)
-        elif not set(names).isdisjoint(LARGE):
-            item.add_marker(pytest.mark.slow)
 
 
 def _skip_on(item: pytest.Item, release: str, reason: str) -> None:

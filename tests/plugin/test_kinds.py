@@ -19,7 +19,7 @@ QUICK = ("function", "nested", "while_loop", "session", "keras_fit")
             tuple(kind for kind in KINDS if kind not in QUICK),
             marks=pytest.mark.slow,
         ),
-        pytest.param("level=recomputation_heuristics", tuple(KINDS), marks=pytest.mark.slow),
+        pytest.param("level=recomputation_heuristics", tuple(KINDS), marks=pytest.mark.exhaustive),
         pytest.param("budget=50%", tuple(KINDS), marks=pytest.mark.slow),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_budget_is_kept_for_real(
     _check_for_real(relu_step, half_step, 0.5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_lower_budget_is_kept_for_real(relu_step: ConcreteFunction) -> None:
     _check_for_real(relu_step, memopt.rewrite(relu_step, budget="35%"), 0.35)
 
