@@ -49,14 +49,13 @@ def page_of_fleet(report: FleetReport) -> Page:
         columns = ("model", "budget", "shapes", "kind", "reason", "where")
         rows = tuple(tuple(map(shown, _failure(task))) for task in report.failed)
         grids.insert(0, Grid("Failures", columns, rows))
-    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     return Page(
         "Fleet",
         report.summary(),
         tuple(_facts(report)),
         peaks=_peaks(report),
         grids=tuple(grids),
-        notes=(_PREDICTED, f"Made with {versions}."),
+        notes=tuple(_notes(report)),
     )
 
 
@@ -71,6 +70,14 @@ def _peaks(report: FleetReport) -> Peaks | None:
         tuple(int(found["peak_after_bytes"]) for _, found in known),
         tuple(int(found.get("budget_bytes") or 0) for _, found in known),
     )
+
+
+def _notes(report: FleetReport) -> Iterator[str]:
+    yield _PREDICTED
+    if len(report.tasks) > _MOST_BARS:
+        yield f"Of the {len(report.tasks):,} tasks the first {_MOST_BARS:,} are drawn."
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    yield f"Made with {versions}."
 
 
 def _row(task: FleetTask) -> tuple[str, ...]:

@@ -225,4 +225,5 @@ def test_the_peaks_of_a_fleet_are_drawn(browser: Browser, tmp_path: Path, count:
         box = page.locator("#compared").bounding_box()
         assert box is not None
         assert box["height"] < 1000
+        assert ("the first 200 are drawn" in page.locator("body").inner_text()) == (count > 200)
     assert complaints == []
