@@ -80,7 +80,7 @@ class _Unfinished(JITCodeLibrary):  # type: ignore[misc]
         for variable in self._final_module.global_variables:
             if variable.name.startswith(_ENVIRONMENT):
                 # As large as the pointer that it is.
-                ir.GlobalVariable(module, ir.IntType(64), variable.name).linkage = "common"
-        for variable in module.global_values:
-            variable.initializer = ir.Constant(ir.IntType(64), 0)
+                own = ir.GlobalVariable(module, ir.IntType(64), variable.name)
+                own.linkage = "common"
+                own.initializer = ir.Constant(own.value_type, 0)
         return binding.parse_assembly(str(module))

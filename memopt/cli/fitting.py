@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -92,6 +92,14 @@ def fit(
         allowed = parse_overhead(max_overhead)
     with usage("--dimension"):
         named = [Dimension.parse(text) for text in dimensions]
+    shared: dict[str, Any] = {
+        "max_overhead": allowed,
+        "dimensions": named,
+        "multiple_of": multiple_of,
+        "costs": costs,
+        "run": run,
+        "seed": seed,
+    }
     if is_saved_model(model):
         with writing_refusal(report):
             found = fit_model(
@@ -101,12 +109,7 @@ def fit(
                 output,
                 function=function,
                 signature=signature,
-                max_overhead=allowed,
-                dimensions=named,
-                multiple_of=multiple_of,
-                costs=costs,
-                run=run,
-                seed=seed,
+                **shared,
             )
         _print(found, output, report, as_json=as_json)
         return
@@ -117,12 +120,7 @@ def fit(
         found = fit_graph(
             file.message,
             memory_bytes,
-            max_overhead=allowed,
-            dimensions=named,
-            multiple_of=multiple_of,
-            costs=costs,
-            run=run,
-            seed=seed,
+            **shared,
             fetch=fetch or None,
             feed=feed or None,
             progress=say,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memopt.analysis import MemoryAnalysis
 from memopt.display import bytes_text
@@ -25,6 +25,8 @@ from memopt.result import OptimizationReport, OptimizationResult
 if TYPE_CHECKING:
     from memopt.fitting.result import Fit
     from memopt.planning.cost_graph import CostGraph
+
+_Kind = TypeVar("_Kind")
 
 
 def page_html(shown: Any, *others: Any) -> str:
@@ -113,7 +115,7 @@ def _page_of_step(shown: Any, others: tuple[Any, ...]) -> Page | None:
     report = shown.report if isinstance(shown, OptimizationResult) else shown
     if not isinstance(report, OptimizationReport):
         return None
-    return page_of_report(report, next((v for v in others if isinstance(v, Verification)), None))
+    return page_of_report(report, _first(Verification, others))
 
 
 def has_page(error: BudgetError) -> bool:
@@ -146,8 +148,7 @@ def _page_of_saved_model(shown: Any, others: tuple[Any, ...]) -> Page | None:
     if isinstance(shown, SavedModelVerification):
         return page_of_saved_model_verification(shown)
     if isinstance(shown, SavedModelReport):
-        run = next((one for one in others if isinstance(one, SavedModelVerification)), None)
-        return page_of_saved_model(shown, run)
+        return page_of_saved_model(shown, _first(SavedModelVerification, others))
     return None
 
 
@@ -164,7 +165,12 @@ def _page_of_plans(shown: Any, others: tuple[Any, ...]) -> Page | None:
 def _cost_graph(others: tuple[Any, ...]) -> CostGraph | None:
     from memopt.planning.cost_graph import CostGraph
 
-    return next((one for one in others if isinstance(one, CostGraph)), None)
+    return _first(CostGraph, others)
+
+
+def _first(kind: type[_Kind], others: tuple[Any, ...]) -> _Kind | None:
+    """The first of some results that is of a kind."""
+    return next((one for one in others if isinstance(one, kind)), None)
 
 
 def _page_of_fit(fit: Fit) -> Page:

@@ -47,6 +47,12 @@ function showTools(chart) {
   return draw;
 }
 
+/** Draw now, and again whenever the place or the colours are others. */
+function keepDrawn(place, draw) {
+  new ResizeObserver(draw).observe(place);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+}
+
 function showBudgets(budgets) {
   const place = document.getElementById("curve");
   const draw = () => {
@@ -68,8 +74,7 @@ function showBudgets(budgets) {
       { type: "symbol", from: { data: "rows" }, encode: { update: { ...at("y"), fill: { value: kinds[1] }, size: { value: 40 } } } },
     ], [{ name: "rows", values: rows }]));
   };
-  new ResizeObserver(draw).observe(place);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  keepDrawn(place, draw);
 }
 
 /** Two bars for each step, the longest as long as there is room. */
@@ -96,8 +101,7 @@ function showPeaks(peaks) {
       { type: "rule", from: { data: "allowed" }, encode: { update: { x: { scale: "x", field: "budget" }, y: below(14), y2: below(18 + 2 * bar), stroke: { value: bad }, strokeWidth: { value: 2 } } } },
     ], [{ name: "rows", values: rows }, { name: "allowed", values: rows.filter((each) => each.budget > 0) }]));
   };
-  new ResizeObserver(draw).observe(place);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  keepDrawn(place, draw);
 }
 
 async function start() {
