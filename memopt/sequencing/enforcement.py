@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph.op_types import CONTROL_FLOW
 from memopt.sequencing.devices import queue_names
-from memopt.sequencing.frames import find_frames
+from memopt.sequencing.frames import find_places
 from memopt.sequencing.holding_edges import HoldingEdges
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from memopt.buffers.buffer_graph import BufferGraph
     from memopt.graph.graph import Node
+    from memopt.sequencing.frames import Place
 
 _NO_ENDS = CONTROL_FLOW | frozenset(
     "_Arg _Retval _DeviceArg _DeviceRetval Placeholder PlaceholderV2 PlaceholderWithDefault "
@@ -36,11 +37,13 @@ class Chain(NamedTuple):
         device: Where they run, such as "GPU:0"; "" if the graph does not say.
         nodes: The nodes, as numbers, in the order of the sequence.
         edges: What it takes to keep them in that order.
+        in_loop: Whether they run once for each turn of a loop.
     """
 
     device: str
     nodes: list[int]
     edges: list[ControlEdge]
+    in_loop: bool = False
 
 
 def enforce(
@@ -101,14 +104,15 @@ def find_chains(
     fed: Collection[str] = (),
 ) -> list[Chain]:
     """The chains in which there is something to order, without edges; see `enforce`."""
-    frames = find_frames(buffer_graph.nodes, sequence)
+    places = find_places(buffer_graph.nodes, sequence)
     matters = _find_nodes_that_matter(buffer_graph, sequence, smallest_bytes, fed)
-    chains: dict[tuple[str, int], Chain] = {}
+    chains: dict[tuple[str, Place], Chain] = {}
     names = queue_names({buffer_graph.nodes[node].device for node in sequence})
     for node in sequence:
         if matters[node]:
-            device = names[buffer_graph.nodes[node].device]
-            chains.setdefault((device, frames[node]), Chain(device, [], [])).nodes.append(node)
+            device, place = names[buffer_graph.nodes[node].device], places[node]
+            chain = Chain(device, [], [], in_loop=bool(place.frames))
+            chains.setdefault((device, place), chain).nodes.append(node)
     return [chain for chain in chains.values() if len(chain.nodes) > 1]
 
 

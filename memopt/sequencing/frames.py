@@ -47,16 +47,24 @@ def find_frames(nodes: Sequence[Node], order: Iterable[int]) -> list[int]:
         nodes: All nodes, by number.
         order: Those that run, producers first, but for edges that close a loop.
     """
-    if not any(node.op in op_types.CONTROL_FLOW for node in nodes):
-        return [0] * len(nodes)
     numbers: dict[Place, int] = {_OUTSIDE: 0}
+    return [numbers.setdefault(place, len(numbers)) for place in find_places(nodes, order)]
+
+
+def find_places(nodes: Sequence[Node], order: Iterable[int]) -> list[Place]:
+    """By node in which loops and branches it runs; equal where `find_frames` gives one number.
+
+    Args:
+        nodes: All nodes, by number.
+        order: Those that run, producers first, but for edges that close a loop.
+    """
+    found = [_OUTSIDE] * len(nodes)
+    if not any(node.op in op_types.CONTROL_FLOW for node in nodes):
+        return found
     place_of: dict[Node, Place] = {}
-    found = [0] * len(nodes)
     for number in order:
         node = nodes[number]
-        place = _place(node, place_of)
-        place_of[node] = place
-        found[number] = numbers.setdefault(place, len(numbers))
+        found[number] = place_of[node] = _place(node, place_of)
     return found
 
 

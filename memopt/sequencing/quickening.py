@@ -9,7 +9,7 @@ from memopt.buffers.buffer_graph import simulate
 from memopt.sequencing.enforcement import find_chains, find_pairs
 from memopt.sequencing.precedence import Precedence
 from memopt.sequencing.threads import Gates, run_on_threads
-from memopt.sequencing.windowed_enforcement import find_waits
+from memopt.sequencing.windowed_enforcement import find_chains_windows, have_windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,7 +60,7 @@ class Quickening:
         lowest = min(found, key=lambda timeline: timeline.peak_bytes)
         best = Quick(lowest, limits_bytes[0])
         graph = lowest.buffer_graph
-        if len(find_chains(graph, lowest.sequence)) != 1:
+        if not have_windows(find_chains(graph, lowest.sequence)):
             return best
         free = run_on_threads(graph, self.precedence, self.times_ns, self.threads)
         enough_ns, best_ns = _ENOUGH * max(free.end_ns), self.time_ns(best)
@@ -101,20 +101,22 @@ class Quickening:
     def time_ns(self, quick: Quick) -> int:
         """How long the step takes in the windows of a sequence; an estimate."""
         # Late, because of numpy: what needs no windows starts sooner.
-        from memopt.sequencing.windows import Room, find_windows
+        from memopt.sequencing.windows import Room
 
         timeline, limit_bytes = quick
         graph = timeline.buffer_graph
-        (chain,) = find_chains(graph, timeline.sequence)
-        pairs = find_pairs(graph)
-        more = find_waits(timeline, self.precedence, chain.nodes, pairs)
-        waits = find_windows(timeline, chain.nodes, more, pairs, Room(limit_bytes, self.threads))
-        producers = [[*before, *more.get(node, ())] for node, before in enumerate(graph.producers)]
+        chains, pairs = find_chains(graph, timeline.sequence), find_pairs(graph)
+        room = Room(limit_bytes, self.threads)
+        windows = find_chains_windows(timeline, self.precedence, chains, pairs, room)
+        producers = [list(before) for before in graph.producers]
+        for window in windows:
+            for node, more in window.more.items():
+                producers[node] += more
         run = run_on_threads(
             graph,
             Precedence(producers, timeline.sequence),
             self.times_ns,
             self.threads,
-            Gates(chain.nodes, waits),
+            [Gates(window.chain, window.waits) for window in windows],
         )
         return max(run.end_ns)

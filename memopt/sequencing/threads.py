@@ -54,7 +54,7 @@ def run_on_threads(
     precedence: Precedence,
     times_ns: Sequence[int],
     threads: int,
-    gates: Gates | None = None,
+    gates: Sequence[Gates] = (),
 ) -> ThreadedRun:
     """The nodes that run, as the threads of TensorFlow's executor share them.
 
@@ -63,7 +63,7 @@ def run_on_threads(
         precedence: What must come before what.
         times_ns: By node: how long it runs, at least 1.
         threads: How many operations can run at once.
-        gates: The windows within which nodes may run ahead, if there are any.
+        gates: The windows within which nodes may run ahead, of chains that share no node.
     """
     frontier = _Frontier(gates, len(times_ns))
     pool = _Pool(find_expensive(buffer_graph.nodes), threads)
@@ -96,33 +96,41 @@ def run_on_threads(
 
 
 class _Frontier:
-    """What has ended of a chain, and the nodes that wait for more of it only."""
+    """What has ended of each chain, and the nodes that wait for more of it only."""
 
-    def __init__(self, gates: Gates | None, nodes: int) -> None:
-        self._chain = gates.chain if gates is not None else ()
+    def __init__(self, gates: Sequence[Gates], nodes: int) -> None:
+        self._chains = [chain for chain, _ in gates]
+        self._chain_of = [-1] * nodes
         self._waits = [-1] * nodes
-        if gates is not None:
-            for node, wait in zip(gates.chain, gates.waits, strict=True):
+        for number, (chain, waits) in enumerate(gates):
+            for node, wait in zip(chain, waits, strict=True):
+                self._chain_of[node] = number
                 self._waits[node] = wait
         self._ended = [False] * nodes
-        self._next = 0
-        self._behind: dict[int, list[int]] = {}
+        self._next = [0] * len(gates)
+        self._behind: dict[tuple[int, int], list[int]] = {}
 
     def opened(self, ready: Iterable[int]) -> Iterator[int]:
         """Of nodes that wait for no other, those that need not wait here either."""
         for node in ready:
-            if self._waits[node] < self._next:
+            number, wait = self._chain_of[node], self._waits[node]
+            if wait < 0 or wait < self._next[number]:
                 yield node
             else:
-                self._behind.setdefault(self._waits[node], []).append(node)
+                self._behind.setdefault((number, wait), []).append(node)
 
     def ended(self, node: int) -> list[int]:
         """Nodes that waited here until a node ended."""
         self._ended[node] = True
+        number = self._chain_of[node]
+        if number < 0:
+            return []
+        chain, place = self._chains[number], self._next[number]
         released: list[int] = []
-        while self._next < len(self._chain) and self._ended[self._chain[self._next]]:
-            released += self._behind.pop(self._next, ())
-            self._next += 1
+        while place < len(chain) and self._ended[chain[place]]:
+            released += self._behind.pop((number, place), ())
+            place += 1
+        self._next[number] = place
         return released
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.sequencing.ancestry import MOST_AHEAD, REACH, Ancestry
 from memopt.sequencing.enforcement import Chain, ControlEdge, enforce, find_chains, find_pairs
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.sequencing.precedence import Precedence
+    from memopt.sequencing.windows import Room
 
 
 def enforce_within(
@@ -38,8 +40,10 @@ def enforce_within(
     the sequence; operations on the same state keep their order.
 
     Where that takes too many edges, since little else orders the operations, windows are narrower.
-    With one thread, and where operations on several devices, in loops or in branches have to be
-    ordered, each operation waits for the one before it: see `enforce`.
+    With one thread, and where operations on several devices have to be ordered, each operation
+    waits for the one before it: see `enforce`. What may be in use is the limit only if all that is
+    ordered is one chain: no edge keeps a branch from running before or after what stands next to it
+    in the sequence.
 
     Args:
         timeline: The sequence, one operation at a time.
@@ -54,22 +58,88 @@ def enforce_within(
     """
     graph, sequence = timeline.buffer_graph, timeline.sequence
     chains = find_chains(graph, sequence, smallest_bytes=smallest_bytes, fed=fed)
-    if threads <= 1 or len(chains) != 1:
+    if threads <= 1 or not have_windows(chains):
         return enforce(graph, sequence, smallest_bytes=smallest_bytes, fed=fed)
     # Late, because of numpy: what needs no windows starts sooner.
-    from memopt.sequencing.windows import Room, find_windows
+    from memopt.sequencing.windows import Room
 
-    (chain,) = chains
     pairs = find_pairs(graph)
-    more = find_waits(timeline, precedence, chain.nodes, pairs)
     limit_bytes = max(limit_bytes, timeline.peak_bytes)
     for most_ahead in (MOST_AHEAD, *_LESS_AHEAD):
         room = Room(limit_bytes, threads, most_ahead)
-        waits = find_windows(timeline, chain.nodes, more, pairs, room)
-        edges = _Edges(timeline, chain.nodes, more, pairs, waits).make()
-        if edges is not None:
-            return [Chain(chain.device, chain.nodes, edges)]
+        windows = find_chains_windows(timeline, precedence, chains, pairs, room)
+        edges = [_Edges(timeline, window, pairs).make() for window in windows]
+        made = [each for each in edges if each is not None]
+        if len(made) == len(chains):
+            return [c._replace(edges=each) for c, each in zip(chains, made, strict=True)]
     return enforce(graph, sequence, smallest_bytes=smallest_bytes, fed=fed)
+
+
+def have_windows(chains: Sequence[Chain]) -> bool:
+    """Whether operations may run side by side in windows: on one device, which has an order."""
+    return len({chain.device for chain in chains}) == 1
+
+
+class ChainWindows(NamedTuple):
+    """How far the operations of a chain may run ahead.
+
+    Attributes:
+        chain: The nodes that are ordered, in the order of the sequence.
+        more: By node others of the chain that it has to wait for, though no edge says so.
+        waits: By place in the chain: all up to that place must have ended before; -1 for none.
+    """
+
+    chain: Sequence[int]
+    more: Mapping[int, Sequence[int]]
+    waits: Sequence[int]
+
+
+def find_chains_windows(
+    timeline: MemoryTimeline,
+    precedence: Precedence,
+    chains: Sequence[Chain],
+    pairs: Mapping[int, int],
+    room: Room,
+) -> list[ChainWindows]:
+    """The widest windows of chains of one device in which no more is in use than a limit.
+
+    What may be in use is worked out over all chains, as if a branch kept its place in the sequence.
+    What runs once for each turn of a loop keeps its order: what the turns hold is counted once.
+
+    Args:
+        timeline: The sequence, one operation at a time.
+        precedence: What must come before what.
+        chains: The nodes that are ordered.
+        pairs: First to second: oneDNN makes one node of them, so neither waits for the other.
+        room: The limit, and what else there is.
+    """
+    # Late, because of numpy: what needs no windows starts sooner.
+    from memopt.sequencing.windows import find_windows
+
+    rank = {node: place for place, node in enumerate(timeline.sequence)}
+    more = [find_waits(timeline, precedence, chain.nodes, pairs) for chain in chains]
+    if len(chains) == 1:
+        waits = find_windows(timeline, chains[0].nodes, more[0], pairs, room)
+        return [ChainWindows(chains[0].nodes, more[0], waits)]
+    together = sorted(
+        ((rank[node], number) for number, chain in enumerate(chains) for node in chain.nodes)
+    )
+    merged = [timeline.sequence[place] for place, _ in together]
+    waits = find_windows(timeline, merged, {k: v for e in more for k, v in e.items()}, pairs, room)
+    places: list[list[int]] = [[] for _ in chains]
+    for place, (_, number) in enumerate(together):
+        places[number].append(place)
+    return [
+        ChainWindows(chain.nodes, own, _waits_of(chain, at, waits))
+        for chain, own, at in zip(chains, more, places, strict=True)
+    ]
+
+
+def _waits_of(chain: Chain, places: Sequence[int], waits: Sequence[int]) -> list[int]:
+    """The windows of one chain, by the places of its nodes among all, and the windows of those."""
+    if chain.in_loop:
+        return [place - 1 for place in range(len(places))]
+    return [bisect_right(places, waits[place]) - 1 for place in places]
 
 
 def find_waits(
@@ -118,16 +188,13 @@ class _Edges:
     def __init__(
         self,
         timeline: MemoryTimeline,
-        chain: Sequence[int],
-        more: Mapping[int, Sequence[int]],
+        windows: ChainWindows,
         pairs: Mapping[int, int],
-        waits: Sequence[int],
     ) -> None:
-        self._chain = chain
-        self._more = more
-        self._waits = waits
+        self._chain, self._more, self._waits = windows
         self._pairs = pairs
-        self._ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, REACH + 1, {})
+        graph, sequence = timeline.buffer_graph, timeline.sequence
+        self._ancestry = Ancestry(graph, sequence, self._chain, REACH + 1, {})
 
     def make(self) -> list[ControlEdge] | None:
         """The fewest edges that make every operation wait for what it has to, paths included.

@@ -8,14 +8,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from support.small_buffers import Step, small_graph
+from support.small_buffers import Step, equal_buffers, small_graph
 
 from memopt.buffers.assignment import buffer_graph_of
 from memopt.buffers.buffer_graph import BufferGraph
 from memopt.buffers.kernel_call import Runtime
 from memopt.graph.onednn_fusions import find_fused_pairs
 from memopt.graph.text import parse_graph
-from memopt.graph.traversal import Numbering
 from memopt.sequencing.enforcement import enforce
 from memopt.sequencing.frames import find_frames
 from memopt.sequencing.fusions import delay_pairs, keep_adjacent, turn_pairs
@@ -25,35 +24,12 @@ from memopt.shapes.properties import Properties
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memopt.graph.graph import Graph
     from memopt.sequencing.enforcement import Chain
-
-SIZE_BYTES = 64
-
-
-def buffers_of(graph: Graph) -> BufferGraph:
-    """Every node makes one buffer of 64 bytes, which its readers read."""
-    numbering = Numbering.of(graph)
-    count = len(numbering.nodes)
-    closing = ("NextIteration",)
-    return BufferGraph(
-        nodes=tuple(numbering.nodes),
-        producers=[
-            [p for p in dict.fromkeys(sources) if numbering.nodes[p].op not in closing]
-            for sources in numbering.producers
-        ],
-        made=[[place] for place in range(count)],
-        read=[[numbering.place(t.node) for t in node.inputs] for node in numbering.nodes],
-        size_bytes=[SIZE_BYTES] * count,
-        scratch_bytes=[0] * count,
-        lasting=[False] * count,
-        reusable=[[] for _ in range(count)],
-    )
 
 
 def edges_of(text: str, sequence: str = "") -> list[str]:
     """The edges for a graph in the order of its lines, or in the order named."""
-    buffers = buffers_of(parse_graph(text))
+    buffers = equal_buffers(parse_graph(text))
     place = {node.name: number for number, node in enumerate(buffers.nodes)}
     wanted = [place[name] for name in sequence.split()] or Precedence(buffers.producers).program
     return spell(buffers, enforce(buffers, wanted))
@@ -141,7 +117,7 @@ def test_the_ends_of_no_edge() -> None:
     fed = Neg(x) {T=float}
     b = Neg(x) {T=float}
     """
-    buffers = buffers_of(parse_graph(text))
+    buffers = equal_buffers(parse_graph(text))
     chains = enforce(buffers, range(7), fed=("fed",))
     assert spell(buffers, chains) == ["a>b"]
 
@@ -262,7 +238,7 @@ def test_no_edge_crosses_the_border_of_a_loop() -> None:
 
 
 def test_frames_of_loops_and_branches() -> None:
-    buffers = buffers_of(parse_graph(LOOP))
+    buffers = equal_buffers(parse_graph(LOOP))
     order = Precedence(buffers.producers).program
     frame = dict(
         zip([n.name for n in buffers.nodes], find_frames(buffers.nodes, order), strict=True)
@@ -292,7 +268,7 @@ db = BiasAddGrad(dy) {T=float}
 
 def test_pairs_that_onednn_fuses_stand_side_by_side() -> None:
     """What the second needs comes before the first, and the rest stays in its order."""
-    buffers = buffers_of(parse_graph(PAIRS))
+    buffers = equal_buffers(parse_graph(PAIRS))
     precedence = Precedence(buffers.producers)
     pairs = find_fused_pairs(buffers.nodes)
     name = [node.name for node in buffers.nodes]
@@ -305,7 +281,7 @@ def test_pairs_that_onednn_fuses_stand_side_by_side() -> None:
 
 
 def test_pairs_can_stand_where_the_second_stood() -> None:
-    buffers = buffers_of(parse_graph(PAIRS))
+    buffers = equal_buffers(parse_graph(PAIRS))
     precedence = Precedence(buffers.producers)
     pairs = find_fused_pairs(buffers.nodes)
     name = [node.name for node in buffers.nodes]
@@ -332,7 +308,7 @@ def test_where_onednn_cannot_run_nothing_need_stand_side_by_side() -> None:
 
 def test_a_pair_is_given_up_where_something_must_run_between() -> None:
     text = PAIRS.replace("bias = Neg(bias0)", "bias = Neg(bias0, ^conv)")
-    buffers = buffers_of(parse_graph(text))
+    buffers = equal_buffers(parse_graph(text))
     precedence = Precedence(buffers.producers)
     sequence, kept = keep_adjacent(precedence, precedence.program, find_fused_pairs(buffers.nodes))
     assert [buffers.nodes[node].name for node in kept] == ["df"]
@@ -341,7 +317,7 @@ def test_a_pair_is_given_up_where_something_must_run_between() -> None:
 
 
 def test_pairs_are_turned_where_neither_needs_the_other() -> None:
-    buffers = buffers_of(parse_graph(PAIRS))
+    buffers = equal_buffers(parse_graph(PAIRS))
     precedence = Precedence(buffers.producers)
     pairs = find_fused_pairs(buffers.nodes)
     sequence, _ = keep_adjacent(precedence, precedence.program, pairs)

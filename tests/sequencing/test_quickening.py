@@ -87,7 +87,9 @@ def test_nothing_passes_a_gate_before_it_opens(graph: SmallGraph, threads: int, 
     chain = graph.precedence.program
     waits = [draw.randint(-1, place - 1) for place in range(len(chain))]
     times_ns = [draw.randint(1, 5) for _ in chain]
-    found = run_on_threads(graph.buffers, graph.precedence, times_ns, threads, Gates(chain, waits))
+    found = run_on_threads(
+        graph.buffers, graph.precedence, times_ns, threads, [Gates(chain, waits)]
+    )
     assert sorted(found.sequence) == sorted(chain)
     for node, wait in zip(chain, waits, strict=True):
         assert all(found.end_ns[o] <= found.start_ns[node] for o in chain[: wait + 1])

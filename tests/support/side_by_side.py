@@ -20,6 +20,7 @@ class Execution:
     Attributes:
         peak_bytes: The most that was in use.
         most_running: How many operations ran at once at most.
+        before: By operation those that had ended when it started.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Execution:
         self._freed: set[int] = set()
         self._in_use_bytes = self.peak_bytes = graph.held_bytes
         self.most_running = 0
+        self.before: dict[int, frozenset[int]] = {}
         count = len(graph.nodes)
         while len(self._ended) < count:
             ready = [node for node in range(count) if self._may_start(node)]
@@ -52,6 +54,7 @@ class Execution:
     def _start(self, node: int) -> None:
         graph = self._graph
         self._running.add(node)
+        self.before[node] = frozenset(self._ended)
         self.most_running = max(self.most_running, len(self._running))
         for buffer in graph.made[node]:
             source = next((s for s in graph.reusable[buffer] if self._is_only_for(s, node)), None)

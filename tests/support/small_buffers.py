@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.buffers.buffer_graph import BufferGraph
 from memopt.graph.graph import Graph
+from memopt.graph.traversal import Numbering
 from memopt.sequencing.precedence import Precedence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+SIZE_BYTES = 64
+"""Of each of `equal_buffers`."""
 
 
 class Step(NamedTuple):
@@ -108,3 +112,23 @@ def chain_graph(count: int) -> SmallGraph:
     steps.append(Step(f"b{half - 1}", (f"f{half - 1}",), 8))
     steps += [Step(f"b{n}", (f"b{n + 1}", f"f{n}"), 8) for n in reversed(range(half - 1))]
     return small_graph(steps)
+
+
+def equal_buffers(graph: Graph) -> BufferGraph:
+    """A graph in numbers; every node makes one buffer of 64 bytes, which its readers read."""
+    numbering = Numbering.of(graph)
+    count = len(numbering.nodes)
+    closing = ("NextIteration",)
+    return BufferGraph(
+        nodes=tuple(numbering.nodes),
+        producers=[
+            [p for p in dict.fromkeys(sources) if numbering.nodes[p].op not in closing]
+            for sources in numbering.producers
+        ],
+        made=[[place] for place in range(count)],
+        read=[[numbering.place(t.node) for t in node.inputs] for node in numbering.nodes],
+        size_bytes=[SIZE_BYTES] * count,
+        scratch_bytes=[0] * count,
+        lasting=[False] * count,
+        reusable=[[] for _ in range(count)],
+    )
