@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.cluster import VirtualCluster
-from memopt.costs.choice import GRAPPLER, choose_costs
+from memopt.costs.choice import AUTO, choose_costs
 from memopt.display import Overview, Paged, Table, bytes_text, count_text, short_name, time_text
 from memopt.errors import InvalidGraphError, OptionsError
 from memopt.graph.graphdef import from_graph_def
@@ -153,7 +153,7 @@ def analyze(
     graph: GraphSource,
     *,
     devices: VirtualCluster | Iterable[Device | str] | None = None,
-    costs: CostModel | str = GRAPPLER,
+    costs: CostModel | str = AUTO,
     scheduler: SchedulerOptions | None = None,
     fetch: Sequence[str] | None = None,
     feed: Sequence[str] | None = None,
@@ -164,8 +164,8 @@ def analyze(
         graph: A GraphDef, MetaGraphDef, ConcreteFunction, path of a graph file, or GrapplerItem.
         devices: What the step runs on: a cluster, or devices or their descriptions
             ("GPU:0=GPU:16GiB"). Without, this machine's, as TensorFlow lists them.
-        costs: How long operations take: "grappler", "native" (the same numbers asked from
-            TensorFlow), a file of times or of a profile, or a model of one's own.
+        costs: How long operations take: "auto" or "grappler", "native" (the same numbers asked
+            from TensorFlow), a file of times or of a profile, or a model of one's own.
         scheduler: How the simulation counts; if not given as TensorFlow 2.21, but for copies on the
             host, which count there.
         fetch: Tensors and operations that the caller asks for; found out if not given.

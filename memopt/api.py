@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.buffers.kernel_call import Runtime
 from memopt.cluster import VirtualCluster
-from memopt.costs.choice import GRAPPLER
+from memopt.costs.choice import AUTO
 from memopt.errors import InvalidGraphError, OptionsError, PluginError
 from memopt.flags import Flags
 from memopt.graph.final import is_final
@@ -52,7 +52,7 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
     rule: str = "list",
     all_ports: bool = False,
     pass_options: Sequence[str] = (),
-    costs: CostModel | str = GRAPPLER,
+    costs: CostModel | str = AUTO,
     kernels: str | os.PathLike[str] | None = None,
     as_grappler: bool = False,
     after_grappler: bool = False,
@@ -78,7 +78,7 @@ def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, b
         rule: How operations that are cheap to recompute are told: "list" (Grappler's) or "cost".
         all_ports: Recompute for readers of every output port, not only of the first.
         pass_options: Options of passes, such as "swapping{improved=true}".
-        costs: How long operations take in the simulation; see `choose_costs`.
+        costs: How long operations take; see `choose_costs` and `choose_planning_costs`.
         kernels: Whose memory and times are predicted: "rules" for what memopt knows of TensorFlow's
             kernels, by default; "measured" for what was measured on this machine, where kernels
             that were not yet are run first, each alone; or a file that `profile_kernels` wrote.
@@ -187,7 +187,7 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
     rule: str = "list",
     all_ports: bool = False,
     pass_options: Sequence[str] = (),
-    costs: CostModel | str = GRAPPLER,
+    costs: CostModel | str = AUTO,
     kernels: str | os.PathLike[str] | None = None,
     as_grappler: bool = False,
     deadline_ms: int = 0,
@@ -226,7 +226,7 @@ def rewrite(  # noqa: PLR0913 - the options of optimize, by keyword
         rule: How operations that are cheap to recompute are told: "list" (Grappler's) or "cost".
         all_ports: Recompute for readers of every output port, not only of the first.
         pass_options: Options of passes, such as "swapping{improved=true}".
-        costs: How long operations take in the simulation; see `choose_costs`.
+        costs: How long operations take; see `choose_costs` and `choose_planning_costs`.
         kernels: Whose memory and times are predicted: "rules" for what memopt knows of TensorFlow's
             kernels, by default; "measured" for what was measured on this machine, where kernels
             that were not yet are run first, each alone; or a file that `profile_kernels` wrote.

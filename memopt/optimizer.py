@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from memopt.attempts import attempts, is_better, is_futile, keeps_budgets
 from memopt.collector import collector_paused
-from memopt.costs.choice import GRAPPLER, choose_costs
+from memopt.costs.choice import AUTO, choose_costs, choose_planning_costs
 from memopt.device_limits import MemoryLimits, device_memory, find_limits
 from memopt.display import DisplayedFields
 from memopt.errors import BudgetError, OptionsError
@@ -68,7 +68,7 @@ class MemoryOptimizer(DisplayedFields):
         all_ports: Recompute for readers of every output port, not only of the first.
         pass_options: Options of passes as `str(pass_)` prints them, such as
             "swapping{improved=true}"; they replace what the level sets.
-        costs: How long operations take in the simulation; see `choose_costs`.
+        costs: How long operations take; see `choose_costs` and `choose_planning_costs`.
         scheduler: How the simulation counts; by default as Grappler does, but for copies on the
             host, which count on the device only if `as_grappler`.
         as_grappler: Do exactly what Grappler does: know no more shapes than it infers, accumulate
@@ -88,7 +88,7 @@ class MemoryOptimizer(DisplayedFields):
     rule: str = "list"
     all_ports: bool = False
     pass_options: tuple[str, ...] = ()
-    costs: CostModel | str = GRAPPLER
+    costs: CostModel | str = AUTO
     scheduler: SchedulerOptions | None = None
     as_grappler: bool = False
     deadline_ms: int = 0
@@ -224,15 +224,15 @@ class MemoryOptimizer(DisplayedFields):
         self, item: GrapplerItem, properties: Properties, simulators: Simulators
     ) -> Prepared:
         """An item's graph, verified and ready to be rewritten."""
+        is_same = self.costs != AUTO
+        costs = simulators.costs if is_same else choose_planning_costs(self.costs, item)
         with collector_paused():
             graph = from_graph_def(item.graph_def)
             verify_item(graph, item)
             if simulators.cluster is not None and self.pipeline().repeated:
                 properties.require()
             parts = [
-                part._replace(
-                    context=replace(part.context, runtime=self.runtime, costs=simulators.costs)
-                )
+                part._replace(context=replace(part.context, runtime=self.runtime, costs=costs))
                 for part in find_parts(graph, item, properties, simulators)
             ]
             before = self._runtime_memory(parts[0])

@@ -87,9 +87,9 @@ def listed(devices: VirtualCluster | None) -> VirtualCluster:
 
 COSTS = click.option(
     "--costs",
-    default="grappler",
+    default="auto",
     show_default=True,
-    help='Times of operations: "grappler", "native", a table (.json) or a profile (RunMetadata).',
+    help='Times of operations: "auto", "grappler", "native", a table (.json) or a profile.',
 )
 KERNELS = click.option(
     "--kernels",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.buffers.kernel_call import Runtime
-from memopt.costs.choice import GRAPPLER
+from memopt.costs.choice import AUTO
 from memopt.errors import BudgetError, OptionsError, OutOfMemoryError
 from memopt.fitting.dimensions import find_dimensions
 from memopt.fitting.planner import SizePlanner
@@ -58,7 +58,7 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
     max_overhead: float | str = MAX_OVERHEAD,
     dimensions: Sequence[Dimension | str] | None = None,
     multiple_of: int = 1,
-    costs: CostModel | str = GRAPPLER,
+    costs: CostModel | str = AUTO,
     run: bool = True,
     mode: Mode = "exact",
     keep_open: bool = False,

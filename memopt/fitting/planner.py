@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from memopt.allocator.training import AllocatorLimit, has_room, least_limit_bytes
-from memopt.costs.choice import choose_costs
+from memopt.costs.choice import choose_planning_costs
 from memopt.display import DisplayedFields
 from memopt.errors import BudgetError, InvalidGraphError
 from memopt.fitting.dimensions import with_size
@@ -98,7 +98,7 @@ class SizePlanner:
     probes: list[Probe] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._model = choose_costs(self.costs, self.item)
+        self._model = choose_planning_costs(self.costs, self.item)
         self._spare_bytes = AllocatorLimit.with_spare(self.limit_bytes).spare_bytes
         self._thorough = _BEST if len(self.item.graph_def.node) <= _MOST_BEST else _PLANNED
         self._known: dict[tuple[int, bool], Probe] = {}

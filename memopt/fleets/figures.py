@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.buffers.working_sets import largest_working_set
 from memopt.cluster import ANY_CPU
-from memopt.costs.estimator import GrapplerCosts
+from memopt.costs.kernel_costs import KernelCosts
 from memopt.graph.copy_names import COPY_PREFIX
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _floor_bytes(report: OptimizationReport) -> int:
 def _overhead(report: OptimizationReport) -> float:
     """The estimated time of what runs again, as a share of everything once."""
     assert report.runtime is not None
-    costs, properties = GrapplerCosts(), report.properties
+    costs, properties = KernelCosts(), report.properties
     graph = report.runtime.after.buffer_graph
     once_ns = again_ns = 0
     for number in report.runtime.after.sequence:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.buffers.kernel_signature import Signatures
-from memopt.costs.choice import GRAPPLER, NATIVE, choose_costs
+from memopt.costs.choice import AUTO, GRAPPLER, NATIVE, choose_planning_costs
 from memopt.errors import FileError, OptionsError
 from memopt.graph.graphdef import from_graph_def
 from memopt.kernels.measured import MeasuredCosts, MeasuredKernels
@@ -109,9 +109,9 @@ def choose_times(
         measured: What was measured of kernels.
         item: The step.
     """
-    if measured is None or costs not in (GRAPPLER, NATIVE):
+    if measured is None or costs not in (AUTO, GRAPPLER, NATIVE):
         return costs
-    return MeasuredCosts(measured, choose_costs(costs, item))
+    return MeasuredCosts(measured, choose_planning_costs(costs, item))
 
 
 def profiled(

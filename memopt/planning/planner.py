@@ -29,8 +29,9 @@ from memopt.planning.sequence_state import fill, new_state
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from memopt.planning.annealing import Best
+    from memopt.planning.annealing import Best, Schedule
     from memopt.planning.plan import Status
+    from memopt.planning.sequence_state import State
 
 _NEXT_SEED = 1_000_003
 """What is added to the seed where a search goes on; seeds that people give lie closer together."""
@@ -167,22 +168,27 @@ class Planner:
             starts: Sequences to begin with, besides those that are constructed.
         """
         room = budget_bytes - self._graph.held_bytes
-        effort = self._effort
         state = new_state(self._problem, room, self._seed)
-        best, fresh = new_best(state), new_best(state)
+        best = new_best(state)
         walks = self._starts.within(room) if self._walks else (unchanged(self._graph.order),)
         for steps in (*walks, *starts):
             self._searches.offer(state, best, steps)
-        if self._searches.is_perfect(best):
-            return steps_of(best), True
-        with self._searches.telling("searching", (effort.explore, *effort.rework, *effort.rework)):
-            fill(self._problem, state, *unchanged(self._graph.order))
-            self._searches.anneal(state, fresh, effort.explore)
-            for schedule in effort.rework:
-                self._searches.improve(state, fresh, schedule)
-                self._searches.improve(state, best, schedule)
-        best = min(best, fresh, key=rank)
+        if not self._searches.is_perfect(best):
+            best = self._explore(state, best, self._effort.explore)
+        if best.numbers[1]:
+            best = self._explore(state, best, self._effort.force)
         return steps_of(best), not best.numbers[1]
+
+    def _explore(self, state: State, best: Best, schedule: Schedule) -> Best:
+        """The better of what is found near a sequence, and from the order that was given."""
+        fresh, rework = new_best(state), self._effort.rework
+        with self._searches.telling("searching", (schedule, *rework, *rework)):
+            fill(self._problem, state, *unchanged(self._graph.order))
+            self._searches.anneal(state, fresh, schedule)
+            for each in rework:
+                self._searches.improve(state, fresh, each)
+                self._searches.improve(state, best, each)
+        return min(best, fresh, key=rank)
 
     def search_near(self, budget_bytes: int, starts: Iterable[Steps]) -> tuple[Steps, bool]:
         """The best sequence that is found near others, and whether it is within a budget.

@@ -20,6 +20,8 @@ _LOWER_IN_CHAINS = (0.9, 0.95, 0.98)
 """Of the lowest peak found; chains take long where much is over the budget."""
 _CHANGES_IN_CHAINS = 4
 """Of single computations, for each edit."""
+_FORCE = 30.0
+"""Times as hot, and as dear. With 8 times, a net of convolutions still stayed over its budget."""
 ROUNDS = 3
 """How often an order is looked for from anew, if it pays."""
 
@@ -36,6 +38,8 @@ class Effort:
         lower: For lower peaks, one after the other: of the lowest one found so far, the share that
             is aimed at, and how that is searched for.
         explore: As `combine`, far from the order that was given, for a single search.
+        force: The same where that finds nothing within the budget: so hot, and bytes so dear, that
+            even operations are computed again that cost many times the average.
         rework: Around what that found, and around the best that was known before.
         rounds: How often the last two.
         bisections: How often a budget is halved, or not, for the lowest of the plans to begin with.
@@ -47,6 +51,7 @@ class Effort:
     combine: Schedule
     lower: tuple[tuple[float, Schedule], ...]
     explore: Schedule
+    force: Schedule
     rework: tuple[Schedule, ...]
     rounds: int
     bisections: int
@@ -82,13 +87,15 @@ def _thorough(edits: int, rounds: int) -> Effort:
     """With enough edits to look for another order."""
     share = edits // (2 + 4 * ROUNDS)
     polish, combine = Schedule(share, hot=0.3), Schedule(2 * share)
+    explore = _in_chains(edits // 2, hot=1.0)
     return Effort(
         polish=polish,
         finish=polish,
         reorder=Schedule(2 * share, hot=10.0, cold=0.1, recompute_share=0),
         combine=combine,
         lower=tuple((peak_share, combine) for peak_share in _LOWER),
-        explore=_in_chains(edits // 2, hot=1.0),
+        explore=explore,
+        force=replace(explore, hot=_FORCE * explore.hot, price=_FORCE * explore.price),
         rework=(_in_chains(edits // 8, hot=0.3), _in_chains(edits // 8, hot=0.1)),
         rounds=rounds,
         bisections=6,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from memopt.buffers.kernel_call import INTER_OP_VARIABLE, Runtime, threads_from, usable_cores
 from memopt.cluster import VirtualCluster
-from memopt.costs.choice import choose_costs
+from memopt.costs.choice import choose_planning_costs
 from memopt.errors import BudgetError, InvalidGraphError, MemoptError
 from memopt.fitting.times import estimate_overhead
 from memopt.graph.graphdef import from_graph_def
@@ -98,7 +98,9 @@ class Work:
         if self.report.runtime is None:
             return None
         optimizer = self.policy.optimizer()
-        return estimate_overhead(self.item, self.result, choose_costs(optimizer.costs, self.item))
+        return estimate_overhead(
+            self.item, self.result, choose_planning_costs(optimizer.costs, self.item)
+        )
 
     def summary(self) -> str:
         """What was done, or why nothing was."""

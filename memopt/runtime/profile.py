@@ -9,8 +9,8 @@ from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memopt.costs.estimator import GrapplerCosts
 from memopt.costs.fixed import FixedCosts
+from memopt.costs.kernel_costs import KernelCosts
 from memopt.costs.profiled import ProfiledCosts
 from memopt.display import Displayed, Overview, Table, count_text, time_text
 from memopt.errors import OptionsError
@@ -80,7 +80,7 @@ class Profile(Displayed):
         """
         name = os.fspath(path)
         if name.endswith(".json"):
-            FixedCosts(GrapplerCosts(), nodes=self.times_ns).save(name)
+            FixedCosts(KernelCosts(), nodes=self.times_ns).save(name)
             return
         write_bytes(name, self.run_metadata.SerializeToString(deterministic=True))
 
@@ -151,7 +151,7 @@ def profile(  # noqa: PLR0913 - keywords, each with a default
     settings = Settings(mode=mode)
     with step_process(program, settings, module=_PROFILE_WORKER) as process:
         merged = merge_profiles(process.profile(steps))
-    costs = ProfiledCosts([merged], program.item, GrapplerCosts())
+    costs = ProfiledCosts([merged], program.item, KernelCosts())
     times_ns: dict[str, int] = {}
     for device_type in _DEVICE_TYPES:
         times_ns |= costs.times_ns(device_type)

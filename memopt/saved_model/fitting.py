@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from memopt.costs.choice import GRAPPLER
+from memopt.costs.choice import AUTO
 from memopt.fitting.dimensions import Dimension
 from memopt.fitting.fit import MAX_OVERHEAD, fit
 from memopt.plugin.policy import Policy
@@ -51,7 +51,7 @@ def fit_saved_model(  # noqa: PLR0913 - keywords, each with a default
     max_overhead: float | str = MAX_OVERHEAD,
     dimensions: Sequence[Dimension | str] = (),
     multiple_of: int = 1,
-    costs: CostModel | str = GRAPPLER,
+    costs: CostModel | str = AUTO,
     run: bool = True,
     seed: int = 0,
     after_grappler: bool | None = None,
@@ -75,7 +75,8 @@ def fit_saved_model(  # noqa: PLR0913 - keywords, each with a default
         dimensions: What has the size that is looked for ("x:0"), and what has a known one
             ("tokens:1=64"). Without, the first open dimension of every argument.
         multiple_of: Sizes are multiples of this.
-        costs: How long operations take: "grappler", a table, or what `profile_saved_model` found.
+        costs: How long operations take: "auto", "grappler", a table, or what `profile_saved_model`
+            found.
         run: Whether to run the real step.
         seed: What values and random operations without seeds draw from.
         after_grappler: As for `optimize_saved_model`.

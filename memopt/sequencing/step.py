@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from memopt.buffers.assignment import buffer_graph_of
 from memopt.buffers.buffer_graph import simulate
 from memopt.cluster import ANY_CPU
-from memopt.costs.estimator.grappler_costs import GrapplerCosts
+from memopt.costs.kernel_costs import KernelCosts
 from memopt.graph import op_types
 from memopt.graph.functiondef import RESULT
 from memopt.graph.running import roots_of
@@ -109,7 +109,7 @@ class Step:
         )
         precedence = Precedence.of(graph, buffer_graph, roots)
         devices = Devices.of(buffer_graph.nodes)
-        model = costs or GrapplerCosts()
+        model = costs or KernelCosts()
         return cls(graph, buffer_graph, roots, precedence, properties, model, devices)
 
     @cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.text_constants import number, numbers
 
 from memopt.context import Context
 from memopt.fission.dimensions import SPLITTABLE, is_exact
@@ -26,27 +27,10 @@ PARTS = 5
 IMAGES = "x = Placeholder() {dtype=float, shape=[12,9,9,6]}"
 MATRICES = "x = Placeholder() {dtype=float, shape=[12,5,7]}"
 WEIGHTS = "w = Placeholder() {dtype=float, shape=[3,3,6,4]}"
-NUMBERS = (
-    "{name} = Const() {{dtype=int32, value=<tensor {{ dtype: DT_INT32 tensor_shape "
-    "{{ dim {{ size: {count} }} }} {values} }}>}}"
-)
 STRIDES = "strides=<list { i: 1 i: 1 i: 1 i: 1 }>"
 WINDOW = "ksize=<list { i: 1 i: 2 i: 2 i: 1 }>, " + STRIDES
 FUSED = 'TArgs=<list { type: DT_FLOAT }>, fused_ops=<list { s: "BiasAdd" s: "Relu" }>'
 SAME = 'padding="SAME"'
-
-
-def numbers(name: str, *values: int) -> str:
-    return NUMBERS.format(
-        name=name, count=len(values), values=" ".join(f"int_val: {value}" for value in values)
-    )
-
-
-def number(name: str, value: int) -> str:
-    return (
-        f"{name} = Const() {{dtype=int32, value=<tensor {{ dtype: DT_INT32 tensor_shape {{ }} "
-        f"int_val: {value} }}>}}"
-    )
 
 
 CASES = {

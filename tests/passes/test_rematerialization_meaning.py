@@ -35,12 +35,14 @@ def test_the_real_peak_is_within_the_limit(share: float) -> None:
     assert run.rewritten.step_peak_bytes < run.original.step_peak_bytes
 
 
-@pytest.mark.parametrize("name", [pytest.param("bert", marks=pytest.mark.slow), "lstm"])
-def test_training_steps_keep_their_bits(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "algorithm"), [pytest.param("bert", "best", marks=pytest.mark.slow), ("lstm", "path")]
+)
+def test_training_steps_keep_their_bits(name: str, algorithm: str) -> None:
     """With as many copies as can be of use; dropout is drawn once."""
     step = tiny_step(name)
     item = GrapplerItem.from_concrete_function(step.function)
-    done = run_pass(item, Rematerialization())
+    done = run_pass(item, Rematerialization(algorithm=algorithm))
     assert any(edit.added for edit in done.edits)
     program = Program.from_concrete_function(step.function, step.inputs)
     assert verify(program, done.graph_def, steps=3, timing_rounds=0).equal

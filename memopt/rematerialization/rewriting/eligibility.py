@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from memopt.accumulation.addition_order import has_order
 from memopt.accumulation.shared_inputs import find_shared_inputs
 from memopt.cluster import ANY_CPU
-from memopt.costs.estimator.grappler_costs import GrapplerCosts
+from memopt.costs.kernel_costs import KernelCosts
 from memopt.graph import op_types
 from memopt.graph.op_types import CONTROL_FLOW, DT_RESOURCE, DT_VARIANT, REF_TYPE_OFFSET
 from memopt.rematerialization.network import Network
@@ -76,7 +76,7 @@ def network_of(
     }
     named = context.fed | context.fetched | context.kept | declined
     recomputable = [False] * len(nodes)
-    costs = context.costs or GrapplerCosts()
+    costs = context.costs or KernelCosts()
     weights = [1] * len(nodes)
     intensities = [0.0] * len(nodes)
     for number in sequence:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from memopt.cluster import ANY_CPU
-from memopt.costs.estimator import GrapplerCosts
+from memopt.costs.kernel_costs import KernelCosts
 from memopt.display import bytes_text
 from memopt.graph.copy_names import COPY_PREFIX
 from memopt.report.page.model import Decision, Repeated, shown
@@ -82,7 +82,7 @@ def repeated_of(report: OptimizationReport) -> tuple[Repeated, ...]:
     if report.runtime is None:
         return ()
     timeline, properties = report.runtime.after, report.properties
-    graph, costs = timeline.buffer_graph, GrapplerCosts()
+    graph, costs = timeline.buffer_graph, KernelCosts()
     found: dict[str, list[int]] = {}
     for number in timeline.sequence:
         node = graph.nodes[number]
