@@ -160,12 +160,15 @@ class Planner:
             status="optimal" if judgement.cost == lower_bound else status,
         )
 
-    def search(self, budget_bytes: int, starts: Iterable[Steps] = ()) -> tuple[Steps, bool]:
+    def search(
+        self, budget_bytes: int, starts: Iterable[Steps] = (), *, insists: bool = False
+    ) -> tuple[Steps, bool]:
         """The best sequence that is found for a budget, and whether it is within it.
 
         Args:
             budget_bytes: What may be in use at any step, everything included.
             starts: Sequences to begin with, besides those that are constructed.
+            insists: Whether to search once more, harder, if it is not.
         """
         room = budget_bytes - self._graph.held_bytes
         state = new_state(self._problem, room, self._seed)
@@ -175,7 +178,7 @@ class Planner:
             self._searches.offer(state, best, steps)
         if not self._searches.is_perfect(best):
             best = self._explore(state, best, self._effort.explore)
-        if best.numbers[1]:
+        if insists and best.numbers[1]:
             best = self._explore(state, best, self._effort.force)
         return steps_of(best), not best.numbers[1]
 

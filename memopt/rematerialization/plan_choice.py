@@ -89,12 +89,13 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
     lowest = min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
     if lowest.done is None or algorithm not in (PLANNER, BEST):
         return lowest
-    if lowest.peak_bytes > limits.limit_bytes:
+    if lowest.peak_bytes > limits.limit_bytes and limits.allocator is not None:
         return lowest
-    # What keeps to a limit that was missed at first need not be as low, which costs more.
-    near = plan_from(network, limits, [lowest.done])
-    plans = [limits.measure(lowest.done), limits.measure(near)]
-    return _cheapest_within(plans, limits) or lowest
+    # What is as low as can be need not be as low, or not cost as much, to keep to what is kept now.
+    kept = replace(limits, limit_bytes=max(limits.limit_bytes, lowest.peak_bytes))
+    near = plan_from(network, kept, [lowest.done])
+    plans = [kept.measure(lowest.done), kept.measure(near)]
+    return _cheapest_within(plans, kept) or lowest
 
 
 def _cheapest_within(plans: Sequence[Plan], limits: Limits) -> Plan | None:

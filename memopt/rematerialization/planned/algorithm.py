@@ -238,7 +238,7 @@ class _Planning:
         found: list[tuple[Rematerialized, Steps]] = []
         room_bytes = limit_bytes
         least_bytes = (limit_bytes - self._held_bytes) // _NEXT_LOWER
-        steps, is_within = self._planner.search(room_bytes, starts)
+        steps, is_within = self._planner.search(room_bytes, starts, insists=attempts > 1)
         for attempt in range(attempts):
             done = self._realize(steps)
             found.append((done, steps))
