@@ -81,6 +81,7 @@ benchmark: $(SETUP)  ## the tables of the README
 	$(BIN)/python benchmarks/planning_graphs.py
 	$(BIN)/python benchmarks/keras_default.py
 	$(BIN)/python benchmarks/kernel_memory.py
+	$(BIN)/python benchmarks/kernel_times.py
 	$(BIN)/python benchmarks/layer_kernels.py
 	$(BIN)/python benchmarks/truth.py
 	$(BIN)/python benchmarks/xla.py
