@@ -224,8 +224,8 @@ class MemoryOptimizer(DisplayedFields):
         self, item: GrapplerItem, properties: Properties, simulators: Simulators
     ) -> Prepared:
         """An item's graph, verified and ready to be rewritten."""
-        is_same = self.costs != AUTO
-        costs = simulators.costs if is_same else choose_planning_costs(self.costs, item)
+        is_auto = self.costs == AUTO
+        costs = choose_planning_costs(AUTO, item) if is_auto else simulators.costs
         with collector_paused():
             graph = from_graph_def(item.graph_def)
             verify_item(graph, item)

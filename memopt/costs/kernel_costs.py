@@ -9,9 +9,9 @@ from memopt.costs.kernel_rates import KERNEL_FORMULAS, kernel_price
 class KernelCosts(AnalyticalCosts):
     """Grappler's analytical model with all ops of a step, and with rates of their kernels.
 
-    What one operation takes beside another is within a factor of three of what is measured on a
-    processor, where Grappler's own model is wrong by up to two hundred. It is for what is planned:
-    the simulated timeline, and what is compared with Grappler, goes by `GrapplerCosts`.
+    Of steps as Grappler leaves them, what one kind of operation takes beside another is off by
+    three to eleven times at most, where Grappler's own model is off by hundreds. It is for what is
+    planned: the simulated timeline, and what is compared with Grappler, goes by `GrapplerCosts`.
     """
 
     def __init__(self) -> None:

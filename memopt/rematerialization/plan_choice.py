@@ -91,7 +91,7 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
         return lowest
     if lowest.peak_bytes > limits.limit_bytes and limits.allocator is not None:
         return lowest
-    # What is as low as can be need not be as low, or not cost as much, to keep to what is kept now.
+    # What was to be as low as can be often costs more than that takes.
     kept = replace(limits, limit_bytes=max(limits.limit_bytes, lowest.peak_bytes))
     near = plan_from(network, kept, [lowest.done])
     plans = [kept.measure(lowest.done), kept.measure(near)]
