@@ -238,6 +238,24 @@ def autoencoder() -> KerasTraining:
     return KerasTraining(model, data, data)
 
 
+def accumulation() -> KerasTraining:
+    """Convolutions whose gradients are summed over two steps: the optimizer has a branch."""
+    import keras
+    from keras import layers
+
+    batch, size, width = 16, 48, 32
+    model = keras.Sequential([keras.Input((size, size, 3))])
+    for _ in range(3):
+        model.add(layers.Conv2D(width, 3, padding="same"))
+        model.add(layers.BatchNormalization())
+        model.add(layers.Activation("relu"))
+        model.add(layers.Conv2D(width, 3, padding="same", activation="relu"))
+    model.add(layers.GlobalAveragePooling2D())
+    model.add(layers.Dense(10))
+    optimizer = keras.optimizers.Adam(1e-3, gradient_accumulation_steps=2)
+    return _classifier(model, _numbers(batch, size, size, 3), _classes(10, batch), optimizer)
+
+
 MODELS: dict[str, Callable[[], KerasTraining]] = {
     function.__name__: function
     for function in (
@@ -252,6 +270,7 @@ MODELS: dict[str, Callable[[], KerasTraining]] = {
         gpt,
         unet,
         autoencoder,
+        accumulation,
         mlp,
         lstm,
         graph_network,
