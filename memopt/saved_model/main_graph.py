@@ -14,6 +14,7 @@ from memopt.runtime.library import rename_changed_functions
 from memopt.runtime.step_graph import needed_nodes, node_name
 from memopt.saved_model.bodies import StepBody, argument_names
 from memopt.saved_model.functions import ModelFunction, find_functions, signatures_in_graph
+from memopt.saved_model.settled_graph import without_hints
 from memopt.saved_model.uses import keep_uses
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ def put_in_main_graph(meta_graph: MetaGraphDef, graph_def: GraphDef) -> None:
 
     library = meta_graph.graph_def.library
     before = {one.signature.name: one for one in library.function}
+    without_hints(graph_def, meta_graph.graph_def)
     named = rename_changed_functions(graph_def, lambda one: before.get(one.signature.name) != one)
     verify_graph(from_graph_def(named))
     import_graph(named, tf.Graph())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.errors import InvalidGraphError
 from memopt.plugin.settled_item import settle_in_session
+from memopt.rematerialization.rewriting.hints import ATTRIBUTE, KEEP
 from memopt.runtime.step_graph import needed_nodes, node_name, renamed
 from memopt.saved_model.uses import effects, keep_uses
 
@@ -25,10 +26,16 @@ if TYPE_CHECKING:
 
 _AFTER = "after_grappler"
 """What the names of nodes end in that Grappler has made something else of."""
+_ARITHMETIC = frozenset("Add AddV2 Sub Mul Div RealDiv".split())
+_CONSTANTS = frozenset({"Const", "HostConst"})
 
 
 def settle_main_graph(item: GrapplerItem) -> GrapplerItem | None:
     """An item whose step is what Grappler makes of it in a session, with all nodes that it had.
+
+    A product with a constant of which another one is made is not to be computed twice. Grappler
+    sees the graph again in the session that runs it: where only one reads the first, as it would a
+    copy, it makes one product of both constants, which rounds otherwise (constant folding).
 
     What is fetched and what has effects is under its old name what Grappler made; all else that
     Grappler changed stands under its old name as it was, and the step runs another.
@@ -52,12 +59,15 @@ def settle_main_graph(item: GrapplerItem) -> GrapplerItem | None:
     graph_def.CopyFrom(item.graph_def)
     del graph_def.node[:]
     needed = needed_nodes(item.graph_def, item.fetch, item.feed)
+    inner = _inner_products(step)
     has_devices = any(originals[name].device for name in needed)
     for node in step.node:
         added = graph_def.node.add()
         added.CopyFrom(node)
         added.name = names.get(node.name, node.name)
         added.input[:] = [renamed(source, names) for source in node.input]
+        if node.name in inner:
+            added.attr[ATTRIBUTE].s = KEEP.encode()
         if added.name in originals and added.name in changed:
             raise InvalidGraphError(f"the name {added.name!r} is taken", added.name)
         # Where the model says nothing of devices, who loads it chooses them.
@@ -66,6 +76,26 @@ def settle_main_graph(item: GrapplerItem) -> GrapplerItem | None:
     there = {node.name for node in graph_def.node}
     graph_def.node.extend(node for node in item.graph_def.node if node.name not in there)
     return replace(item, graph_def=keep_uses(item.graph_def, graph_def, same_ops=False))
+
+
+def without_hints(graph_def: GraphDef, original: GraphDef) -> None:
+    """Take hints off nodes that had none in a model's own graph."""
+    hinted = {node.name for node in original.node if ATTRIBUTE in node.attr}
+    for node in graph_def.node:
+        if ATTRIBUTE in node.attr and node.name not in hinted:
+            del node.attr[ATTRIBUTE]
+
+
+def _inner_products(step: GraphDef) -> set[str]:
+    """Sums and products with a constant that another one reads."""
+    constants = {node.name for node in step.node if node.op in _CONSTANTS}
+    read = {
+        node.name: {node_name(source) for source in node.input if not source.startswith("^")}
+        for node in step.node
+        if node.op in _ARITHMETIC
+    }
+    outer = {name: sources for name, sources in read.items() if sources & constants}
+    return outer.keys() & set[str]().union(*outer.values())
 
 
 def _changed(step: GraphDef, originals: Mapping[str, NodeDef], kept: Iterable[str]) -> set[str]:

@@ -12,7 +12,7 @@ from support.steps import tiny_step
 import memopt
 from memopt.cluster import Device
 from memopt.costs.choice import choose_costs
-from memopt.costs.estimator import GrapplerCosts
+from memopt.costs.kernel_costs import KernelCosts
 from memopt.errors import OptionsError
 from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
@@ -94,7 +94,7 @@ def test_what_did_not_run_is_estimated(tmp_path: Path, item: GrapplerItem, found
     other = GrapplerItem.from_concrete_function(tiny_step("unet").function)
     graph, properties = from_graph_def(other.graph_def), Properties.of(other)
     convolution = next(node for node in graph if node.op == "Conv2D")
-    expected = GrapplerCosts().cost(convolution, CPU, properties)
+    expected = KernelCosts().cost(convolution, CPU, properties)
     assert costs.cost(convolution, CPU, properties) == expected
 
 

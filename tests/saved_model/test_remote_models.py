@@ -21,6 +21,8 @@ def place(network: Path) -> str:
     from tensorflow.io import gfile
 
     place = "ram://models/network"
+    if gfile.exists(place):  # from when this process ran another test of the module
+        gfile.rmtree(place)
     for file in sorted(network.rglob("*")):
         there = f"{place}/{file.relative_to(network).as_posix()}"
         if file.is_dir():
