@@ -12,6 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from memopt.costs.cost_model import Cost
+from memopt.costs.estimator.convolution import OPERATIONS_PER_MAC
 from memopt.costs.estimator.elementwise import EXPONENTIAL, elementwise
 from memopt.costs.estimator.matmul import BATCH_PRODUCT, MATRIX_PRODUCT
 from memopt.costs.estimator.normalization import BATCH_NORMALIZATION, BATCH_NORMALIZATION_GRADIENT
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from memopt.costs.estimator.op_info import OpInfo, Work
     from memopt.shapes.tensor_properties import TensorProperties
 
-_OPERATIONS_PER_MAC = 2
 _OUTPUT = -1
 
 LAUNCH_NS = 500
@@ -45,9 +45,9 @@ def _convolution(filter_slot: int, image_slot: int) -> Formula:
 
     def work(info: OpInfo) -> Work:
         kernel, image = (_tensor(info, slot) for slot in (filter_slot, image_slot))
-        filters = info.sizes(kernel.shape, len(kernel.shape or ()))[-1:] or [1]
-        macs = info.elements(image) * info.elements(kernel) // max(1, *filters)
-        return info.work_on_all(macs * _OPERATIONS_PER_MAC)
+        *_, filters = 1, *info.sizes(kernel.shape, len(kernel.shape or ()))
+        macs = info.elements(image) * info.elements(kernel) // max(1, filters)
+        return info.work_on_all(macs * OPERATIONS_PER_MAC)
 
     return Formula(work)
 
@@ -58,7 +58,7 @@ def _depthwise(filter_slot: int, image_slot: int) -> Formula:
     def work(info: OpInfo) -> Work:
         kernel, image = (_tensor(info, slot) for slot in (filter_slot, image_slot))
         height, width, *_ = info.sizes(kernel.shape, 4)
-        return info.work_on_all(info.elements(image) * height * width * _OPERATIONS_PER_MAC)
+        return info.work_on_all(info.elements(image) * height * width * OPERATIONS_PER_MAC)
 
     return Formula(work)
 
@@ -71,6 +71,8 @@ _FORWARD = "Conv2D _FusedConv2D Conv3D _FusedConv3D".split()
 _OF_INPUT = "Conv2DBackpropInput Conv3DBackpropInput Conv3DBackpropInputV2".split()
 _OF_FILTER = "Conv2DBackpropFilter Conv3DBackpropFilter Conv3DBackpropFilterV2".split()
 _DEPTHWISE = "DepthwiseConv2dNative _FusedDepthwiseConv2dNative".split()
+_DEPTHWISE_OF_INPUT = "DepthwiseConv2dNativeBackpropInput"
+_DEPTHWISE_OF_FILTER = "DepthwiseConv2dNativeBackpropFilter"
 _PRODUCTS = "MatMul _FusedMatMul".split()
 _BATCHES = "BatchMatMul BatchMatMulV2 BatchMatMulV3 _FusedBatchMatMulV2".split()
 
@@ -80,8 +82,8 @@ KERNEL_FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(_OF_INPUT, _convolution(1, 2)),
     **dict.fromkeys(_OF_FILTER, _convolution(_OUTPUT, 2)),
     **dict.fromkeys(_DEPTHWISE, _depthwise(1, _OUTPUT)),
-    "DepthwiseConv2dNativeBackpropInput": _depthwise(1, 2),
-    "DepthwiseConv2dNativeBackpropFilter": _depthwise(_OUTPUT, 2),
+    _DEPTHWISE_OF_INPUT: _depthwise(1, 2),
+    _DEPTHWISE_OF_FILTER: _depthwise(_OUTPUT, 2),
     **dict.fromkeys(_PRODUCTS, MATRIX_PRODUCT),
     **dict.fromkeys(_BATCHES, BATCH_PRODUCT),
     **dict.fromkeys(
@@ -116,14 +118,7 @@ SPEED_UPS: dict[str, float] = {
     "Einsum": 3.0,
     **dict.fromkeys(_FORWARD, 10.0),
     **dict.fromkeys((*_OF_INPUT, *_OF_FILTER), 7.0),
-    **dict.fromkeys(
-        (
-            *_DEPTHWISE,
-            "DepthwiseConv2dNativeBackpropInput",
-            "DepthwiseConv2dNativeBackpropFilter",
-        ),
-        2.0,
-    ),
+    **dict.fromkeys((*_DEPTHWISE, _DEPTHWISE_OF_INPUT, _DEPTHWISE_OF_FILTER), 2.0),
 }
 """The same of kernels that are faster or slower."""
 

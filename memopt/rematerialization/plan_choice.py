@@ -100,8 +100,11 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
     spare_bytes = int(_NEARLY * (lowest.peak_bytes - held_bytes))
     kept = replace(limits, limit_bytes=max(limits.limit_bytes, lowest.peak_bytes + spare_bytes))
     near = plan_from(network, kept, [lowest.done])
-    plans = [*plans, kept.measure(lowest.done), kept.measure(near)]
-    return _cheapest_within(plans, kept) or lowest
+    found = [kept.measure(lowest.done), kept.measure(near)]
+    if limits.allocator is None:
+        # With an allocator some were made by their sum alone, and nobody knows that they find room.
+        found += plans
+    return _cheapest_within(found, kept) or lowest
 
 
 def _cheapest_within(plans: Sequence[Plan], limits: Limits) -> Plan | None:

@@ -9,7 +9,11 @@ from memopt.buffers.buffer_graph import simulate
 from memopt.sequencing.enforcement import find_chains, find_pairs
 from memopt.sequencing.precedence import Precedence
 from memopt.sequencing.threads import Gates, run_on_threads
-from memopt.sequencing.windowed_enforcement import find_chains_windows, have_windows
+from memopt.sequencing.windowed_enforcement import (
+    find_chains_windows,
+    find_waits,
+    have_windows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -107,11 +111,12 @@ class Quickening:
         graph = timeline.buffer_graph
         chains, pairs = find_chains(graph, timeline.sequence), find_pairs(graph)
         room = Room(limit_bytes, self.threads)
-        windows = find_chains_windows(timeline, self.precedence, chains, pairs, room)
+        more = [find_waits(timeline, self.precedence, chain.nodes, pairs) for chain in chains]
+        windows = find_chains_windows(timeline, chains, more, pairs, room)
         producers = [list(before) for before in graph.producers]
         for window in windows:
-            for node, more in window.more.items():
-                producers[node] += more
+            for node, others in window.more.items():
+                producers[node] += others
         run = run_on_threads(
             graph,
             Precedence(producers, timeline.sequence),

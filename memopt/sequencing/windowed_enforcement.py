@@ -64,10 +64,11 @@ def enforce_within(
     from memopt.sequencing.windows import Room
 
     pairs = find_pairs(graph)
+    more = [find_waits(timeline, precedence, chain.nodes, pairs) for chain in chains]
     limit_bytes = max(limit_bytes, timeline.peak_bytes)
     for most_ahead in (MOST_AHEAD, *_LESS_AHEAD):
         room = Room(limit_bytes, threads, most_ahead)
-        windows = find_chains_windows(timeline, precedence, chains, pairs, room)
+        windows = find_chains_windows(timeline, chains, more, pairs, room)
         edges = [_Edges(timeline, window, pairs).make() for window in windows]
         made = [each for each in edges if each is not None]
         if len(made) == len(chains):
@@ -96,8 +97,8 @@ class ChainWindows(NamedTuple):
 
 def find_chains_windows(
     timeline: MemoryTimeline,
-    precedence: Precedence,
     chains: Sequence[Chain],
+    more: Sequence[Mapping[int, Sequence[int]]],
     pairs: Mapping[int, int],
     room: Room,
 ) -> list[ChainWindows]:
@@ -108,19 +109,18 @@ def find_chains_windows(
 
     Args:
         timeline: The sequence, one operation at a time.
-        precedence: What must come before what.
         chains: The nodes that are ordered.
+        more: For each chain what its nodes have to wait for besides: see `find_waits`.
         pairs: First to second: oneDNN makes one node of them, so neither waits for the other.
         room: The limit, and what else there is.
     """
     # Late, because of numpy: what needs no windows starts sooner.
     from memopt.sequencing.windows import find_windows
 
-    rank = {node: place for place, node in enumerate(timeline.sequence)}
-    more = [find_waits(timeline, precedence, chain.nodes, pairs) for chain in chains]
     if len(chains) == 1:
         waits = find_windows(timeline, chains[0].nodes, more[0], pairs, room)
         return [ChainWindows(chains[0].nodes, more[0], waits)]
+    rank = {node: place for place, node in enumerate(timeline.sequence)}
     together = sorted(
         ((rank[node], number) for number, chain in enumerate(chains) for node in chain.nodes)
     )

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from support.small_buffers import Step, equal_buffers, small_graph
+from support.small_buffers import LOOP, Step, equal_buffers, small_graph, spell
 
 from memopt.buffers.assignment import buffer_graph_of
 from memopt.buffers.buffer_graph import BufferGraph
@@ -24,8 +24,6 @@ from memopt.shapes.properties import Properties
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memopt.sequencing.enforcement import Chain
-
 
 def edges_of(text: str, sequence: str = "") -> list[str]:
     """The edges for a graph in the order of its lines, or in the order named."""
@@ -33,11 +31,6 @@ def edges_of(text: str, sequence: str = "") -> list[str]:
     place = {node.name: number for number, node in enumerate(buffers.nodes)}
     wanted = [place[name] for name in sequence.split()] or Precedence(buffers.producers).program
     return spell(buffers, enforce(buffers, wanted))
-
-
-def spell(buffers: BufferGraph, chains: Sequence[Chain]) -> list[str]:
-    name = [node.name for node in buffers.nodes]
-    return [f"{name[b]}>{name[a]}" for chain in chains for b, a in chain.edges]
 
 
 def test_neighbours_get_an_edge_where_no_path_leads() -> None:
@@ -204,26 +197,6 @@ def test_two_switches_of_one_predicate_open_one_branch() -> None:
     d = Neg(s1:1) {T=float}
     """
     assert edges_of(text) == ["a>b"]
-
-
-LOOP = """
-x = Placeholder() {dtype=float}
-before = Neg(x) {T=float}
-enter = Enter(before) {T=float, frame_name="loop"}
-limit = Enter(x) {T=float, frame_name="loop", is_constant=true}
-merge = Merge(enter, next) {N=2, T=float}
-less = Less(merge, limit) {T=float}
-also = Neg(merge) {T=float}
-goes = LoopCond(less)
-switch = Switch(merge, goes) {T=float}
-a = Neg(switch:1) {T=float}
-b = Square(switch:1) {T=float}
-c = Add(a, b) {T=float}
-next = NextIteration(c) {T=float}
-exit = Exit(switch) {T=float}
-after = Neg(exit) {T=float}
-beside = Square(x) {T=float}
-"""
 
 
 def test_no_edge_crosses_the_border_of_a_loop() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.random_steps import random_graphs
 from support.side_by_side import Execution
-from support.small_buffers import SmallGraph, Step, small_graph
+from support.small_buffers import SmallGraph, Step, small_graph, spell
 
 from memopt.buffers.buffer_graph import simulate
 from memopt.sequencing import windowed_enforcement, windows
@@ -41,8 +41,7 @@ def producers_with(graph: SmallGraph, chains: list[Chain]) -> list[list[int]]:
 
 
 def edges_of(graph: SmallGraph, chains: list[Chain]) -> list[str]:
-    names = [node.name for node in graph.buffers.nodes]
-    return [f"{names[b]}>{names[a]}" for chain in chains for b, a in chain.edges]
+    return spell(graph.buffers, chains)
 
 
 def highest_of(graph: SmallGraph, chains: list[Chain], threads: int) -> list[int]:

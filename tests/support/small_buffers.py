@@ -12,8 +12,30 @@ from memopt.sequencing.precedence import Precedence
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memopt.sequencing.enforcement import Chain
+
 SIZE_BYTES = 64
 """Of each of `equal_buffers`."""
+
+LOOP = """
+x = Placeholder() {dtype=float}
+before = Neg(x) {T=float}
+enter = Enter(before) {T=float, frame_name="loop"}
+limit = Enter(x) {T=float, frame_name="loop", is_constant=true}
+merge = Merge(enter, next) {N=2, T=float}
+less = Less(merge, limit) {T=float}
+also = Neg(merge) {T=float}
+goes = LoopCond(less)
+switch = Switch(merge, goes) {T=float}
+a = Neg(switch:1) {T=float}
+b = Square(switch:1) {T=float}
+c = Add(a, b) {T=float}
+next = NextIteration(c) {T=float}
+exit = Exit(switch) {T=float}
+after = Neg(exit) {T=float}
+beside = Square(x) {T=float}
+"""
+"""A graph with a loop: in each turn `less` and `also`, in its body `a`, `b` and `c`."""
 
 
 class Step(NamedTuple):
@@ -132,3 +154,9 @@ def equal_buffers(graph: Graph) -> BufferGraph:
         lasting=[False] * count,
         reusable=[[] for _ in range(count)],
     )
+
+
+def spell(buffers: BufferGraph, chains: Sequence[Chain]) -> list[str]:
+    """The edges of chains by the names of their ends."""
+    names = [node.name for node in buffers.nodes]
+    return [f"{names[before]}>{names[after]}" for chain in chains for before, after in chain.edges]
