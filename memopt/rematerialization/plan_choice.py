@@ -40,8 +40,6 @@ _TIME_FOR_TWO_S = 5.0
 """Seconds that have to be left for the planner to begin twice, with starts and without."""
 _WORTH_IT = 0.99
 """The share of a peak that another must not exceed to be worth its copies."""
-_SHARE_OF_LOWEST = 0.6
-"""Of the time that is left, what the search for the lowest plan has; the rest makes it cheaper."""
 _NEARLY = 0.005
 """Of what the lowest plan needs itself, what one that costs less may need more."""
 _CHEAPER = 0.98
@@ -86,11 +84,10 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
     # Where nothing is held, what is out of reach has been tried just now.
     is_worth_it = limits.find_lowest and not limits.time_limit.is_over
     if is_worth_it and max(limits.limit_bytes, held_bytes) > OUT_OF_REACH:
-        share = limits.time_limit.share(_SHARE_OF_LOWEST)
-        least = replace(limits, limit_bytes=OUT_OF_REACH, time_limit=share)
+        least = replace(limits, limit_bytes=OUT_OF_REACH)
         lower = _make_lowest(algorithm, network, least, nothing)
         # What was stopped half-way need not be the lowest.
-        plans = [*plans, *lower] if share.is_over else lower
+        plans = [*plans, *lower] if limits.time_limit.is_over else lower
     lowest = min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
     if lowest.done is None or algorithm not in (PLANNER, BEST):
         return lowest
