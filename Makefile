@@ -18,7 +18,7 @@ VERSION_TESTS := $(wildcard tests/plugin) tests/runtime tests/models tests/test_
 # Many tests wait for processes that they have started: one worker more than cores on two cores.
 WORKERS := -n 3 --dist worksteal
 
-.PHONY: help setup lint types test test-slow test-exhaustive test-cluster test-versions demo benchmark fuzz mutations docs clean \
+.PHONY: help setup lint types test test-slow test-exhaustive test-cluster test-versions test-gpu demo benchmark benchmark-gpu fuzz mutations docs clean \
 	$(VERSIONS:%=test-tensorflow-%)
 
 help:  ## show this list
@@ -88,6 +88,14 @@ benchmark: $(SETUP)  ## the tables of the README
 	$(BIN)/python benchmarks/saved_models.py
 	$(BIN)/python benchmarks/fleet.py --ray 1 2
 	$(BIN)/python benchmarks/report_page.py
+
+benchmark-gpu: $(SETUP)  ## what is measured on a GPU
+	$(BIN)/python -m pip install -qq 'tensorflow[and-cuda]'
+	$(BIN)/python benchmarks/gpu.py --xla no --parts trainings swaps kernels
+
+test-gpu: $(SETUP)  ## the tests that need an NVIDIA GPU
+	$(BIN)/python -m pip install -qq 'tensorflow[and-cuda]'
+	$(BIN)/python -m pytest -m gpu
 
 N ?= 1000
 FILES ?= 100

@@ -31,6 +31,8 @@ from trainings import answer_questions, started
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from keras_models import KerasTraining
+
 OPTIONS: tuple[dict[str, Any], ...] = ({}, {"budget": "50%"}, {"budget": "30%"})
 MEASURED_STEPS = 3
 STEPS_A_ROUND = 3
@@ -49,7 +51,8 @@ def main() -> None:
     parser.add_argument("--train", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.train:
-        train(arguments.train[0], json.loads(arguments.train[1]), is_exact=arguments.exact)
+        name, options = arguments.train
+        train(MODELS[name], json.loads(options), is_exact=arguments.exact)
         return
     rows = []
     for model in arguments.models:
@@ -113,8 +116,21 @@ def training(
         yield lambda question: ask(question)[0]
 
 
-def train(name: str, options: dict[str, Any] | None, *, is_exact: bool) -> None:
-    """Train, and answer what is asked on standard input."""
+def train(
+    build: Callable[[], KerasTraining],
+    options: dict[str, Any] | None,
+    *,
+    is_exact: bool = False,
+    is_deterministic: bool = False,
+) -> None:
+    """Train, and answer what is asked on standard input.
+
+    Args:
+        build: Makes the training.
+        options: Of `memopt.enable`; `None` for a training without memopt.
+        is_exact: One operation at a time.
+        is_deterministic: Only kernels that give the same bits each time.
+    """
     import keras
     import tensorflow as tf
 
@@ -124,12 +140,14 @@ def train(name: str, options: dict[str, Any] | None, *, is_exact: bool) -> None:
 
     if is_exact:
         tf.config.threading.set_inter_op_parallelism_threads(1)
+    if is_deterministic:
+        tf.config.experimental.enable_op_determinism()
     if options is not None:
         memopt.enable(**options)
     keras.utils.set_random_seed(1)
     recorder = TraceRecorder(Path(tempfile.mkdtemp()))
     recorder.start()
-    training = MODELS[name]()
+    training = build()
     losses: list[float] = []
 
     def step() -> float:

@@ -59,24 +59,24 @@ def _application(name: str, batch: int, size: int) -> KerasTraining:
     return _classifier(model, _numbers(batch, *shape), _classes(10, batch))
 
 
-def resnet50() -> KerasTraining:
+def resnet50(batch: int = 8, size: int = 64) -> KerasTraining:
     """ResNet50 on small pictures."""
-    return _application("ResNet50", 8, 64)
+    return _application("ResNet50", batch, size)
 
 
-def inceptionv3() -> KerasTraining:
+def inceptionv3(batch: int = 8, size: int = 96) -> KerasTraining:
     """Branches side by side."""
-    return _application("InceptionV3", 8, 96)
+    return _application("InceptionV3", batch, size)
 
 
-def mobilenetv2() -> KerasTraining:
+def mobilenetv2(batch: int = 8, size: int = 64) -> KerasTraining:
     """Convolutions by channel, and few channels between them."""
-    return _application("MobileNetV2", 8, 64)
+    return _application("MobileNetV2", batch, size)
 
 
-def densenet121() -> KerasTraining:
+def densenet121(batch: int = 8, size: int = 64) -> KerasTraining:
     """Concatenations of all that was before."""
-    return _application("DenseNet121", 8, 64)
+    return _application("DenseNet121", batch, size)
 
 
 def efficientnetb0() -> KerasTraining:
@@ -101,16 +101,16 @@ def _attention_block(features: Any, heads: int, width: int, *, causal: bool = Fa
     return features + layers.Dense(width)(hidden)
 
 
-def vit() -> KerasTraining:
-    """A small vision transformer: patches of 8 x 8, six blocks."""
+def vit(batch: int = 16, size: int = 64, width: int = 128, blocks: int = 6) -> KerasTraining:
+    """A small vision transformer: patches of 8 x 8."""
     import keras
     from keras import layers
 
-    batch, size, patch, width = 16, 64, 8, 128
+    patch = 8
     pictures = keras.Input((size, size, 3))
     tokens = layers.Conv2D(width, patch, patch)(pictures)
     features = layers.Reshape(((size // patch) ** 2, width))(tokens)
-    for _ in range(6):
+    for _ in range(blocks):
         features = _attention_block(features, 4, width)
     pooled = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(features))
     model = keras.Model(pictures, layers.Dense(10)(pooled))
@@ -118,31 +118,33 @@ def vit() -> KerasTraining:
     return _classifier(model, _numbers(batch, size, size, 3), _classes(10, batch), optimizer)
 
 
-def _language_model(*, causal: bool) -> KerasTraining:
+def _language_model(
+    batch: int, tokens: int, width: int, blocks: int, *, causal: bool
+) -> KerasTraining:
     import keras
     from keras import layers
 
-    batch, tokens, width, vocabulary = 16, 64, 128, 1000
+    vocabulary = 1000
     token_ids = keras.Input((tokens,), dtype="int32")
     features = layers.Embedding(vocabulary, width)(token_ids)
-    for _ in range(4):
+    for _ in range(blocks):
         features = _attention_block(features, 4, width, causal=causal)
     model = keras.Model(token_ids, layers.Dense(vocabulary)(features))
     data = _classes(vocabulary, batch, tokens)
     return _classifier(model, data, data, keras.optimizers.Adam(1e-3))
 
 
-def bert() -> KerasTraining:
+def bert(batch: int = 16, tokens: int = 64, width: int = 128, blocks: int = 4) -> KerasTraining:
     """A small encoder that names every token."""
-    return _language_model(causal=False)
+    return _language_model(batch, tokens, width, blocks, causal=False)
 
 
-def gpt() -> KerasTraining:
+def gpt(batch: int = 16, tokens: int = 64, width: int = 128, blocks: int = 4) -> KerasTraining:
     """A small decoder."""
-    return _language_model(causal=True)
+    return _language_model(batch, tokens, width, blocks, causal=True)
 
 
-def unet() -> KerasTraining:
+def unet(batch: int = 4, size: int = 96) -> KerasTraining:
     """Down and up again, with what was before beside it."""
     import keras
     from keras import layers
@@ -153,7 +155,6 @@ def unet() -> KerasTraining:
             features = layers.ReLU()(layers.BatchNormalization()(features))
         return features
 
-    batch, size = 4, 96
     pictures = keras.Input((size, size, 3))
     features, kept = pictures, []
     for depth in range(3):
@@ -168,13 +169,13 @@ def unet() -> KerasTraining:
     return _classifier(model, _numbers(batch, size, size, 3), _classes(4, batch, size, size))
 
 
-def mlp() -> KerasTraining:
+def mlp(batch: int = 1024, width: int = 256) -> KerasTraining:
     """A deep stack of dense layers."""
     import keras
 
-    dense = [keras.layers.Dense(256, activation="relu") for _ in range(24)]
-    model = keras.Sequential([keras.Input((256,)), *dense, keras.layers.Dense(10)])
-    return _classifier(model, _numbers(1024, 256), _classes(10, 1024))
+    dense = [keras.layers.Dense(width, activation="relu") for _ in range(24)]
+    model = keras.Sequential([keras.Input((width,)), *dense, keras.layers.Dense(10)])
+    return _classifier(model, _numbers(batch, width), _classes(10, batch))
 
 
 def lstm() -> KerasTraining:

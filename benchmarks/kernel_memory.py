@@ -71,18 +71,21 @@ class OpMemory:
         return not (self.aliases or self.reuses or self.scratch_bytes)
 
 
-def measure_cases(chosen: Sequence[OpCase]) -> list[OpMemory]:
-    """What every case does, without oneDNN and with two threads."""
-    surveyed = {str(number): _surveyed(case) for number, case in enumerate(chosen)}
+def measure_cases(
+    chosen: Sequence[OpCase], device: str = "CPU"
+) -> tuple[list[OpMemory], dict[str, str]]:
+    """What every case does, without oneDNN and with two threads; and why some cannot be run."""
+    surveyed = {str(number): _surveyed(case, device) for number, case in enumerate(chosen)}
     environment = Environment.of(Runtime(intra_op_threads=2))
     found = measure(surveyed, environment)
-    memories = []
+    memories, failures = [], {}
     for number, case in enumerate(chosen):
         measured = found[str(number)]
         if measured.memory is None:
-            sys.exit(f"{case.op} {case.label}: {measured.failure}")
-        memories.append(_op_memory(case, measured.memory))
-    return memories
+            failures[f"{case.op} {case.label}".strip()] = measured.failure
+        else:
+            memories.append(_op_memory(case, measured.memory))
+    return memories, failures
 
 
 def _op_memory(case: OpCase, memory: KernelMemory) -> OpMemory:
@@ -97,7 +100,7 @@ def _op_memory(case: OpCase, memory: KernelMemory) -> OpMemory:
     )
 
 
-def _surveyed(case: OpCase) -> SurveyedKernel:
+def _surveyed(case: OpCase, device: str) -> SurveyedKernel:
     """A case as a kernel of a step: small integers are constants, all else is made up."""
     with tf.Graph().as_default() as graph:
         given = {name: _given(value) for name, value in case.inputs.items()}
@@ -115,7 +118,7 @@ def _surveyed(case: OpCase) -> SurveyedKernel:
     library = function_pb2.FunctionDefLibrary()
     by_rule = KernelMemory(())
     return SurveyedKernel(
-        signature, KernelCase(node, operands, sizes, "CPU", library), by_rule, True, 1, case.label
+        signature, KernelCase(node, operands, sizes, device, library), by_rule, True, 1, case.label
     )
 
 
@@ -224,8 +227,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="replace memopt's tables")
     arguments = parser.parse_args()
     chosen = [case for case in cases() if not arguments.ops or case.op in arguments.ops]
-    found = measure_cases(chosen)
+    found, failures = measure_cases(chosen)
     print_table(found)
+    for name, reason in failures.items():
+        sys.exit(f"{name}: {reason}")
     if arguments.json:
         rows = [asdict(memory) for memory in found]
         Path(arguments.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

@@ -55,6 +55,8 @@ def _start(arguments: Sequence[str], environment: Mapping[str, str]) -> subproce
     inherited = {key: value for key, value in os.environ.items() if key != "MEMOPT_FLAGS"}
     quiet = {
         "TF_CPU_ALLOCATOR_USE_BFC": "1",
+        # They share a GPU, if there is one.
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "ABSL_MIN_LOG_LEVEL": "3",
     }

@@ -9,7 +9,7 @@ from memopt.buffers.buffer_graph import simulate
 from memopt.errors import OptionsError
 from memopt.options import Budget
 from memopt.result import DeviceMemory
-from memopt.sequencing.devices import Devices, name_devices
+from memopt.sequencing.devices import Devices, working_devices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +35,11 @@ class MemoryLimits(NamedTuple):
 
     budget_bytes: int = 0
     devices_bytes: Mapping[str, int] = MappingProxyType({})
+
+    @property
+    def total_bytes(self) -> int:
+        """What all devices together may use; 0 if there is no limit."""
+        return 0 if self.budget_bytes == _NO_LIMIT_BYTES else self.budget_bytes
 
 
 def find_limits(budget: Budget, before: MemoryTimeline) -> MemoryLimits:
@@ -96,7 +101,7 @@ def _limits_of_devices(budget: Budget, peaks: Sequence[_DevicePeak]) -> dict[str
 
 
 def _of_only_device(budget: Budget, nodes: Sequence[Node]) -> Budget:
-    (name, *others) = sorted(set(name_devices(node.device for node in nodes).values()))
+    name, *others = working_devices(nodes) or [""]
     if others or not name:
         raise OptionsError(
             f"the budget {budget} is one of devices, but not all operations are placed on one"

@@ -255,7 +255,7 @@ class MemoryOptimizer(DisplayedFields):
                 runtime = RuntimeMemory(
                     before,
                     after,
-                    limits.budget_bytes,
+                    limits.total_bytes,
                     device_memory(before, after, limits.devices_bytes),
                 )
             graph_def = to_graph_def(graph)

@@ -167,6 +167,17 @@ class RuntimeMemory(Displayed):
             )
         return not self.budget_bytes or self.before.peak_bytes <= self.budget_bytes
 
+    @property
+    def budgeted(self) -> DeviceMemory:
+        """What the budget is about: the memory of the one device that has one, or of all."""
+        limited = [device for device in self.devices if device.budget_bytes]
+        if len(limited) == 1:
+            return limited[0]
+        before, after = self.before, self.after
+        return DeviceMemory(
+            "", before.held_bytes, before.peak_bytes, after.peak_bytes, self.budget_bytes
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The peaks, and what is held before the step."""
         devices = [device._asdict() for device in self.devices]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
 
@@ -37,6 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for mark in item.iter_markers("not_on_tensorflow"):
             _skip_on(item, *mark.args)
+        if item.get_closest_marker("gpu") and not Path("/dev/nvidia0").exists():
+            item.add_marker(pytest.mark.skip(reason="there is no NVIDIA GPU here"))
         call = getattr(item, "callspec", None)
         if call is None:
             continue

@@ -8,6 +8,7 @@ import pytest
 from support.bad_inputs import graph_def_of
 
 import memopt
+from memopt.buffers.kernel_call import Runtime
 from memopt.errors import BudgetError, OptionsError
 from memopt.item import GrapplerItem
 from memopt.options import Budget
@@ -128,3 +129,42 @@ def test_what_is_no_budget_of_a_device_is_refused(text: str) -> None:
 def test_two_budgets_for_one_device_are_refused() -> None:
     with pytest.raises(OptionsError, match="two budgets for GPU:0"):
         Budget.parse("GPU:0=1MiB,gpu:0=2MiB")
+
+
+def test_a_step_that_the_host_only_feeds_runs_on_one_device() -> None:
+    item = towers("GPU:0")
+    item.graph_def.node[0].device = f"{LOCAL}CPU:0"
+    runtime = memopt.optimize(item, budget="60%").report.runtime
+    assert runtime is not None
+    assert not runtime.devices
+    own = runtime.before.peak_bytes - runtime.before.held_bytes
+    assert runtime.budget_bytes == runtime.before.held_bytes + own * 6 // 10
+    assert runtime.after.peak_bytes <= runtime.budget_bytes
+
+
+def test_recomputation_waits_where_only_one_of_two_devices_has_a_budget() -> None:
+    """What all devices together may use is no limit then, and none for how far to run ahead."""
+    item = towers("GPU:0")
+    item.graph_def.node.add(name="host", op="NoOp", device=f"{LOCAL}CPU:0")
+    optimizer = memopt.MemoryOptimizer(
+        "ordered", budget="60%", runtime=Runtime(inter_op_threads=16)
+    )
+    result = optimizer.optimize(None, item)
+    runtime = result.report.runtime
+    assert runtime is not None
+    assert runtime.budget_bytes == 0
+    assert runtime.budgeted.name == "GPU:0"
+    assert runtime.budgeted.peak_after_bytes <= runtime.budgeted.budget_bytes
+    sources = {
+        node.name: [name.removeprefix("^").partition(":")[0] for name in node.input]
+        for node in result.graph_def.node
+    }
+    copies = [name for name in sources if name.startswith("Recomputed/")]
+    assert copies
+    for copy in copies:
+        pending, before = [copy], {copy}
+        while pending:
+            new = set(sources[pending.pop()]) - before
+            pending += new
+            before |= new
+        assert any(name.startswith("gpu0_b") for name in before), copy

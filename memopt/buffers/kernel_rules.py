@@ -3,7 +3,8 @@
 The tables of `kernel_table` and the formulas here are those of TensorFlow's own kernels on the
 host, found by running every op alone (`benchmarks/kernel_memory.py`) and put to the test with every
 kind of layer (`benchmarks/layer_kernels.py`). oneDNN's kernels have scratch memory of their own, of
-which only what grows with the step is told.
+which only what grows with the step is told. Where kernels on a GPU do something else, `gpu_rules`
+says what.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from memopt.buffers import gpu_rules
+from memopt.buffers.device_types import GPU, device_type_of
 from memopt.buffers.einsum_rules import einsum_scratch_bytes, product_of
 from memopt.buffers.kernel_call import KernelMemory, Placement
 from memopt.buffers.kernel_table import (
@@ -70,9 +73,11 @@ def is_known(call: KernelCall) -> bool:
     """Whether a rule knows what a kernel does with memory; of others the outputs are all there is.
 
     Nobody knows without having run them what XLA compiles, convolutions of groups, and products of
-    16-bit numbers, which oneDNN computes even where it is off.
+    16-bit numbers, which oneDNN computes even where it is off; nor on a GPU any convolution.
     """
     op = call.node.op
+    if op in gpu_rules.WITH_WORKSPACE and is_on_gpu(call):
+        return False
     if op in _CONVOLUTIONS and _has_groups(call):
         return False
     if op in _PRODUCTS and any(tensor.dtype in _HALVES for tensor in call.inputs):
@@ -102,7 +107,8 @@ def placements(call: KernelCall) -> list[Placement]:
         return [Placement(shared) for _ in ports]
     if op in ANY_INPUT:
         return [Placement(-1, _alike(call, range(len(call.inputs)), 0))]
-    slots = _REUSES.get(op, {})
+    is_other = op in gpu_rules.NO_REUSES and is_on_gpu(call)
+    slots = {} if is_other else _REUSES.get(op, {})
     return [Placement(-1, _alike(call, slots.get(port, ()), port)) for port in ports]
 
 
@@ -169,16 +175,24 @@ def _is_rows(call: KernelCall, slot: int) -> bool:
 
 def scratch_bytes(call: KernelCall) -> int:
     """What the kernel has only while it runs and asks for after its outputs; 0 if not known."""
-    formula = _SCRATCH.get(call.node.op)
+    op = call.node.op
+    formula = _SCRATCH.get(op)
+    if formula is not _reduction and is_on_gpu(call):
+        formula = gpu_rules.SCRATCH.get(op)
     return formula(call) if formula is not None and _is_known(call) else 0
 
 
 def scratch_buffers(call: KernelCall) -> list[tuple[int, tuple[int, ...]]]:
     """What it has only while it runs and asks for before: bytes, and the slots it may take over."""
     formula = _SCRATCH_BEFORE.get(call.node.op)
-    if formula is None or not _is_known(call):
+    if formula is None or not _is_known(call) or is_on_gpu(call):
         return []
     return [(size_bytes, slots) for size_bytes, slots in formula(call) if size_bytes]
+
+
+def is_on_gpu(call: KernelCall) -> bool:
+    """Whether it runs on a GPU."""
+    return device_type_of(call.node) == GPU
 
 
 def _is_known(call: KernelCall) -> bool:

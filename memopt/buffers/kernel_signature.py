@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
+from memopt.buffers.device_types import device_type_of
 from memopt.graph import op_types
 from memopt.graph.attributes import format_attribute
 from memopt.graph.functiondef import ARGUMENT
@@ -134,7 +135,7 @@ class Signatures:
             tuple((name, self._text(value)) for name, value in relevant_attributes(node)),
             tuple(self._operand(call, slot) for slot in range(len(call.inputs))),
             tuple((tensor.dtype, tensor.shape or ()) for tensor in call.outputs),
-            _device_type(node.device),
+            device_type_of(node),
         )
 
     def _why_not_input(self, tensor: Tensor, known: TensorProperties) -> str:
@@ -262,17 +263,6 @@ def _why_not_alone(node: Node) -> str:
 
 def _resources(call: KernelCall) -> set[int]:
     return {slot for slot, tensor in enumerate(call.inputs) if tensor.dtype == DT_RESOURCE}
-
-
-def _device_type(device: str) -> str:
-    """The type in a device's name; the host where there is none."""
-    for part in reversed(device.split("/")):
-        words = part.split(":")
-        if words[0] == "device" and len(words) > 1:
-            return words[1].upper()
-        if words[0] in ("cpu", "gpu"):
-            return words[0].upper()
-    return "CPU"
 
 
 def _operand_text(operand: Operand) -> str:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 class TypedOp(NamedTuple):
@@ -22,7 +22,20 @@ def has_kernels(ops: Iterable[TypedOp], dtype: int, device_type: str) -> bool:
     A kernel that says nothing of its type is one for every type. What counts is what the installed
     TensorFlow has, whatever devices this machine has.
     """
-    return all(_has_kernel(op, dtype, device_type) for op in ops)
+    return all(has_kernel(op.op, {op.attribute: dtype}, device_type) for op in ops)
+
+
+def has_kernel(op: str, types: Mapping[str, int], device_type: str) -> bool:
+    """Whether a type of device has a kernel of an op for these element types, by attribute."""
+    return any(
+        kernel.device_type == device_type
+        and all(
+            types[constraint.name] in constraint.allowed_values.list.type
+            for constraint in kernel.constraint
+            if constraint.name in types
+        )
+        for kernel in _registered(op)
+    )
 
 
 def runs_onednn() -> bool:
@@ -30,18 +43,6 @@ def runs_onednn() -> bool:
     from tensorflow.python.util import _pywrap_util_port
 
     return bool(_pywrap_util_port.IsMklEnabled())
-
-
-def _has_kernel(op: TypedOp, dtype: int, device_type: str) -> bool:
-    return any(
-        kernel.device_type == device_type
-        and all(
-            dtype in constraint.allowed_values.list.type
-            for constraint in kernel.constraint
-            if constraint.name == op.attribute
-        )
-        for kernel in _registered(op.op)
-    )
 
 
 @cache

@@ -16,6 +16,7 @@ from memopt.kernels.experiment import TESTED, Allocations, Experiment, Readers
 from memopt.runtime.function import Interface, build_plain_function
 from memopt.runtime.profiling import profile
 from memopt.runtime.program import Program
+from memopt.runtime.replay import on_device
 from memopt.runtime.trace import TraceRecorder, step_marker
 from memopt.runtime.worker import message_of
 
@@ -85,7 +86,8 @@ class Laboratory:
             end = start
             while end < len(events) and events[end].time_ns <= span.end_ns:
                 end += 1
-            study.add(readers, Allocations.of(events[start:end]))
+            own = on_device(events[start:end], study.case.device)
+            study.add(readers, Allocations.of(own))
             start = end
 
     def _run(self, study: _Study, readers: Readers, number: int) -> bool:

@@ -40,22 +40,30 @@ class Environment(NamedTuple):
         tensorflow: The release.
         onednn: Whether oneDNN's kernels run.
         threads: Threads that share the work of one kernel.
+        gpu: The first GPU's model; "" where there is none.
     """
 
     tensorflow: str
     onednn: bool
     threads: int
+    gpu: str = ""
 
     @classmethod
     def of(cls, runtime: Runtime) -> Environment:
-        """This process's release, and what a runtime says."""
+        """This process's release and GPU, and what a runtime says."""
         import tensorflow as tf
 
-        return cls(tf.__version__, runtime.onednn, runtime.intra_op_threads)
+        return cls(tf.__version__, runtime.onednn, runtime.intra_op_threads, _gpu_model())
 
     def __str__(self) -> str:
         onednn = "oneDNN" if self.onednn else "no oneDNN"
-        return f"TensorFlow {self.tensorflow}, {onednn}, {self.threads} threads"
+        gpu = f", {self.gpu}" if self.gpu else ""
+        return f"TensorFlow {self.tensorflow}, {onednn}, {self.threads} threads{gpu}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        plain = self._asdict()
+        return plain if self.gpu else {key: plain[key] for key in plain if key != "gpu"}
 
 
 @dataclass(frozen=True)
@@ -152,7 +160,7 @@ class KernelTable:
         """
         environments = [
             {
-                **environment._asdict(),
+                **environment.to_json(),
                 "kernels": {key: kernel.to_json() for key, kernel in kernels.items()},
             }
             for environment, kernels in sorted(self.kernels.items())
@@ -177,12 +185,23 @@ def load_or_empty(path: str) -> KernelTable:
     return KernelTable.load(path) if tf.io.gfile.exists(path) else KernelTable()
 
 
+def _gpu_model() -> str:
+    import tensorflow as tf
+
+    for gpu in tf.config.list_physical_devices("GPU"):
+        return str(tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name))
+    return ""
+
+
 def _environment(plain: Any) -> tuple[Environment, dict[str, MeasuredKernel]]:
     kernels = plain.get("kernels") if isinstance(plain, dict) else None
     if not isinstance(kernels, dict) or not isinstance(plain.get("onednn"), bool):
         raise _DamageError("an environment has no kernels")
     environment = Environment(
-        _text(plain, "tensorflow"), plain["onednn"], _number(plain.get("threads"), 0, _MOST_PORTS)
+        _text(plain, "tensorflow"),
+        plain["onednn"],
+        _number(plain.get("threads"), 0, _MOST_PORTS),
+        _text(plain, "gpu") if "gpu" in plain else "",
     )
     return environment, {key: MeasuredKernel.from_json(each) for key, each in kernels.items()}
 

@@ -243,6 +243,9 @@ def _enforce(
     rewriter: Rewriter, final: MemoryTimeline, step: Step, context: Context, limits: Limits
 ) -> None:
     limit_bytes = max(limits.limit_bytes, final.peak_bytes)
+    if context.device_limits_bytes:
+        # What all devices may use together says nothing of what each of them may.
+        limit_bytes = final.peak_bytes
     quick = Quick(final, limit_bytes)
     # What has to find room was looked for in this very order.
     if limits.allocator is None:

@@ -179,13 +179,14 @@ class _Call:
             record = replace(record, nodes_after=work.report.nodes_after)
         runtime = work.report.runtime
         if runtime is not None:
-            after = runtime.after if is_rewritten else runtime.before
+            memory = runtime.budgeted
+            before_bytes = memory.peak_before_bytes
             record = replace(
                 record,
-                held_bytes=runtime.before.held_bytes,
-                peak_before_bytes=runtime.before.peak_bytes,
-                peak_after_bytes=after.peak_bytes,
-                budget_bytes=work.budget_bytes,
+                held_bytes=memory.held_bytes,
+                peak_before_bytes=before_bytes,
+                peak_after_bytes=memory.peak_after_bytes if is_rewritten else before_bytes,
+                budget_bytes=memory.budget_bytes,
             )
         folder = work.policy.report_dir
         if folder is None or not is_rewritten:

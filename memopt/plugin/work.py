@@ -77,11 +77,6 @@ class Work:
         return self.result.report
 
     @property
-    def budget_bytes(self) -> int:
-        """What was asked for; 0 if nothing was."""
-        return 0 if self.report.runtime is None else self.report.runtime.budget_bytes
-
-    @property
     def is_worth_it(self) -> bool:
         """Whether the rewritten graph is to run: one that needs hardly less memory is not."""
         runtime = self.report.runtime

@@ -199,6 +199,12 @@ def _device_events(events: list[AllocationEvent]) -> list[AllocationEvent]:
     return accelerator or events
 
 
+def on_device(events: Iterable[AllocationEvent], device_type: str) -> list[AllocationEvent]:
+    """The events of the allocators of a type of device ("CPU", "GPU")."""
+    is_host = device_type == "CPU"
+    return [event for event in events if event.allocator.startswith(_ACCELERATOR_PREFIX) != is_host]
+
+
 def _check_complete(events: Iterable[AllocationEvent]) -> None:
     """Compare with the running total that every event carries."""
     in_use_bytes: Counter[str] = Counter()

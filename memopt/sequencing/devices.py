@@ -21,6 +21,8 @@ _DEVICE = re.compile(
 _HOST = "CPU"
 _FIRST_HOST = f"{_HOST}:0"
 _FEWEST = 2
+_ONLY_FEED = frozenset("_Arg Placeholder Const IteratorGetNext _Retval".split())
+"""Ops that compute nothing: where they alone lie, beside a GPU the host, a step does not run."""
 
 
 def name_devices(spelled: Iterable[str]) -> dict[str, str]:
@@ -34,6 +36,15 @@ def name_devices(spelled: Iterable[str]) -> dict[str, str]:
         device: "" if match is None else _short_name(match, with_task=len(tasks) > 1)
         for device, match in found.items()
     }
+
+
+def working_devices(nodes: Iterable[Node]) -> list[str]:
+    """The short names of the devices on which a step computes anything, sorted.
+
+    What it is fed from elsewhere is copied to where it is read, and counts there.
+    """
+    spelled = {node.device for node in nodes if node.op not in _ONLY_FEED}
+    return sorted(set(name_devices(spelled).values()))
 
 
 def queue_names(spelled: Iterable[str]) -> dict[str, str]:
@@ -69,9 +80,11 @@ class Devices:
     @classmethod
     def of(cls, nodes: Sequence[Node]) -> Devices | None:
         """The devices of nodes by number; `None` if it is only one, or not all are placed."""
+        if len(working_devices(nodes)) < _FEWEST:
+            return None
         short = name_devices(node.device for node in nodes)
         names = sorted(set(short.values()))
-        if len(names) < _FEWEST or "" in names:
+        if "" in names:
             return None
         number = {device: names.index(name) for device, name in short.items()}
         return cls(tuple(names), tuple(number[node.device] for node in nodes))

@@ -50,6 +50,18 @@ def test_a_file_holds_several_environments(tmp_path: Path) -> None:
     assert loaded.in_environment(HERE._replace(threads=1)) == {}
 
 
+def test_what_a_gpu_did_holds_for_its_model_alone(tmp_path: Path) -> None:
+    path, there = str(tmp_path / "kernels.json"), HERE._replace(gpu="NVIDIA H100 80GB HBM3")
+    KernelTable().with_kernels(HERE, {"a": FAILED}).with_kernels(there, {"a": KERNEL}).save(path)
+    loaded = load_or_empty(path)
+    assert loaded.in_environment(there) == {"a": KERNEL}
+    assert loaded.in_environment(HERE) == {"a": FAILED}
+    assert loaded.in_environment(HERE._replace(gpu="NVIDIA L4")) == {}
+    assert "H100" in str(there)
+    without, _ = json.loads((tmp_path / "kernels.json").read_text())["environments"]
+    assert "gpu" not in without
+
+
 def test_the_same_table_is_the_same_bytes(tmp_path: Path) -> None:
     one = KernelTable().with_kernels(HERE, {"a": KERNEL}).with_kernels(ELSEWHERE, {"a": FAILED})
     other = KernelTable().with_kernels(ELSEWHERE, {"a": FAILED}).with_kernels(HERE, {"a": KERNEL})
