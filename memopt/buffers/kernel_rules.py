@@ -25,6 +25,7 @@ from memopt.buffers.kernel_table import (
     ROWS,
     UNCHANGED,
 )
+from memopt.graph.kernels import has_avx512
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +55,7 @@ _REUSES: Mapping[str, Mapping[int, tuple[int, ...]]] = {
 _ALIGNMENT_BYTES = 64
 """Kernels may read a tensor from any multiple of it (`EIGEN_MAX_ALIGN_BYTES`)."""
 
-_WORKING_SET_ELEMENTS = (30 << 20) // 4
+_WORKING_SET_BYTES = 30 << 20
 _LARGE_WORK_ELEMENTS = 1 << 16
 _PACKET_ELEMENTS = 8
 _BLOCK_WORK = 2000
@@ -73,16 +74,22 @@ def is_known(call: KernelCall) -> bool:
     """Whether a rule knows what a kernel does with memory; of others the outputs are all there is.
 
     Nobody knows without having run them what XLA compiles, convolutions of groups, and products of
-    16-bit numbers, which oneDNN computes even where it is off; nor on a GPU any convolution.
+    16-bit numbers where oneDNN computes with them.
     """
     op = call.node.op
     if op in gpu_rules.WITH_WORKSPACE and is_on_gpu(call):
         return False
     if op in _CONVOLUTIONS and _has_groups(call):
         return False
-    if op in _PRODUCTS and any(tensor.dtype in _HALVES for tensor in call.inputs):
+    if op in _PRODUCTS and _computes_with_halves(call):
         return False
     return product_of(call) is not None if op == "Einsum" else op in _KNOWN
+
+
+def _computes_with_halves(call: KernelCall) -> bool:
+    """Whether oneDNN computes with 16-bit numbers, as it does where the processor can."""
+    has_halves = any(tensor.dtype in _HALVES for tensor in call.inputs)
+    return has_halves and call.runtime.onednn and has_avx512() and not is_on_gpu(call)
 
 
 def _has_groups(call: KernelCall) -> bool:
@@ -220,17 +227,22 @@ def _columns(
     return pixels, prod(filter_shape[:-1]), filter_shape[-1]
 
 
-def _images_at_once(pixels: int, elements: int, channels: int) -> int:
+def _images_at_once(pixels: int, elements: int, channels: int, number_bytes: int) -> int:
     """How many images' columns the kernels hold, whatever the batch is."""
     work = pixels * elements + pixels * channels + elements * channels
-    return _divided(_WORKING_SET_ELEMENTS, work)
+    return _divided(_WORKING_SET_BYTES // number_bytes, work)
+
+
+def _number_bytes(tensor: TensorProperties) -> int:
+    return 2 if tensor.dtype in _HALVES else 4
 
 
 def _filter_gradient(call: KernelCall) -> int:
     if call.runtime.onednn:
         return 0
     sizes = _columns(call, call.inputs[2], call.outputs[0])
-    return _images_at_once(*sizes) * sizes[0] * sizes[1] * 4
+    number_bytes = _number_bytes(call.inputs[0])
+    return _images_at_once(*sizes, number_bytes) * sizes[0] * sizes[1] * number_bytes
 
 
 def _input_gradient(call: KernelCall) -> int:
@@ -241,7 +253,16 @@ def _input_gradient(call: KernelCall) -> int:
     assert gradient is not None
     work = pixels * elements + pixels * channels + elements * channels
     alone = gradient[0] == 1 or work // call.runtime.intra_op_threads >= _LARGE_WORK_ELEMENTS
-    return (1 if alone else _images_at_once(*sizes)) * pixels * elements * 4
+    number_bytes = _number_bytes(call.inputs[2])
+    images = 1 if alone else _images_at_once(*sizes, number_bytes)
+    return images * pixels * elements * number_bytes
+
+
+def _wider_copies(call: KernelCall) -> int:
+    """What a product of 16-bit numbers reads and gives, as 32-bit numbers."""
+    if not any(tensor.dtype in _HALVES for tensor in call.inputs) or _computes_with_halves(call):
+        return 0
+    return 2 * sum(tensor.least_bytes for tensor in (*call.inputs, *call.outputs))
 
 
 def _depthwise_row(weights: TensorProperties) -> tuple[int, int, int]:
@@ -355,6 +376,7 @@ _SCRATCH: Mapping[str, Callable[[KernelCall], int]] = {
     "BiasAddGrad": _bias_gradient,
     "Einsum": einsum_scratch_bytes,
     "GatherNd": lambda _: _FLAG_BYTES,
+    **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), _wider_copies),
     **dict.fromkeys(("MaxPool", "MaxPool3D"), _pooling),
     "MirrorPadGrad": _whole_input,
     "FusedBatchNormGrad": _normalization_gradient,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -43,6 +44,15 @@ def runs_onednn() -> bool:
     from tensorflow.python.util import _pywrap_util_port
 
     return bool(_pywrap_util_port.IsMklEnabled())
+
+
+@cache
+def has_avx512() -> bool:
+    """Whether the processor has AVX-512; `False` where that is not known."""
+    try:
+        return " avx512f " in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
 
 
 @cache
