@@ -190,12 +190,14 @@ def _take_largest(calls: _Calls, loop: Loop, functions: Sequence[str], given: Gi
     """
     pool = calls.tensors.pool
     values = dict(pool.values)
+    held = pool.handed_out.union(pool.with_contents(given.buffers))
     branches = []
     for name in functions:
         # What a variable has before the step is the same in each branch.
         pool.values = {**pool.first_values, **values}
         turn = calls.functions.callee(loop.place, name)(*given)
-        branches.append(_Branch(turn, pool.values, _size(pool, turn)))
+        replaced = {*pool.first_values.values(), *values.values()} - held
+        branches.append(_Branch(turn, pool.values, _size(pool, turn, replaced)))
     largest = max(branches, key=lambda branch: branch.size)
     pool.values = {**pool.first_values, **largest.values}
     others = [branch for branch in branches if branch is not largest]
@@ -211,11 +213,18 @@ def _take_largest(calls: _Calls, loop: Loop, functions: Sequence[str], given: Gi
     loop.results = largest.turn.results
 
 
-def _size(pool: Pool, turn: Turn) -> tuple[int, int, int]:
+def _size(pool: Pool, turn: Turn, replaced: Collection[int]) -> tuple[int, int, int]:
+    """What is compared of a branch.
+
+    Args:
+        pool: All buffers.
+        turn: What the branch does.
+        replaced: Values of variables that nobody else reads, so that they go when they are updated.
+    """
     made = {buffer for buffers in turn.made for buffer in buffers}
     held = pool.with_contents(turn.results)
     return (
         sum(pool.size_bytes[buffer] for buffer in held),
         sum(pool.size_bytes[buffer] for buffer in held if buffer in made),
-        rise_bytes(turn, pool, lambda _: True),
+        rise_bytes(turn, pool, lambda buffer: buffer not in replaced),
     )

@@ -21,6 +21,7 @@ class Pool:
         numbers: The integers in those buffers that hold one that is known.
         values: By a variable's handle: the buffer of its value by now.
         first_values: Likewise of the value that it has before the step.
+        handed_out: The buffers of values of variables that were read, by whomever.
         scattered: The handles of variables of which parts are updated: reads of them are copies.
         unknown: By op and name of a node whose kernel no rule knows: the bytes that it reads and
             makes.
@@ -33,6 +34,7 @@ class Pool:
     numbers: dict[int, int] = field(default_factory=dict)
     values: dict[int, int] = field(default_factory=dict)
     first_values: dict[int, int] = field(default_factory=dict)
+    handed_out: set[int] = field(default_factory=set)
     scattered: set[int] = field(default_factory=set)
     unknown: dict[tuple[str, str], int] = field(default_factory=dict)
 

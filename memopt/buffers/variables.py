@@ -71,6 +71,7 @@ class Variables:
         if node.op == "ReadVariableOp":
             value = self._value(handles[0], self._tensors.outputs(place)[0].least_bytes)
             tensors.hold(place, [value])
+            tensors.pool.handed_out.add(value)
             if handles[0] in tensors.pool.scattered:
                 value = tensors.make(place, tensors.pool.size_bytes[value])
             tensors.give(place, value)

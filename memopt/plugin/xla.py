@@ -56,10 +56,16 @@ def watch_traced_functions(process: Process) -> None:
 
 
 def warn_of_compiled(graph_def: GraphDef) -> None:
-    """Warn of the functions that a graph has XLA compile and that were traced before."""
+    """Warn of the functions that a graph has XLA compile and that nobody looked at."""
     for name in compiled_functions(graph_def):
         if name not in _Watch.seen:
-            _warn(plain_name(name), "it was traced before memopt was switched on")
+            plain = plain_name(name)
+            is_part = plain in map(plain_name, _Watch.seen)
+            _warn(plain, _DIFFERENTIATED if is_part else _TRACED_BEFORE)
+
+
+_TRACED_BEFORE = "it was traced before memopt was switched on"
+_DIFFERENTIATED = "its gradients are taken outside of it"
 
 
 def compiled_functions(graph_def: GraphDef) -> Iterator[str]:

@@ -128,11 +128,35 @@ def updated_in_a_call() -> tuple[Callable[[Any], Any], Any]:
     return lambda x: update(kept(tf.sin(x))), total
 
 
-@pytest.mark.parametrize("name", ["a branch", "calls"])
+def updated_in_branches() -> tuple[Callable[[Any], Any], Any]:
+    """Variables that both branches update: what they held goes as it is replaced."""
+    import tensorflow as tf
+
+    totals = [tf.Variable(tf.zeros(COUNT)) for _ in range(4)]
+
+    def update(value: Any, sign: float) -> Any:
+        for total in totals:
+            total.assign(tf.cumsum(sign * value))
+        return tf.reduce_sum(tf.concat([value, value, tf.sin(value)], 0))
+
+    def step(x: Any) -> Any:
+        return tf.cond(tf.reduce_sum(x) > 0.0, lambda: update(x, 1.0), lambda: update(x, -1.0))
+
+    return step, totals
+
+
+MADE = {
+    "a branch": lambda: (kept_for_gradients(), None),
+    "branches": updated_in_branches,
+    "calls": updated_in_a_call,
+}
+
+
+@pytest.mark.parametrize("name", MADE)
 def test_an_order_has_the_peak_that_is_predicted(name: str) -> None:
     import tensorflow as tf
 
-    made, variable = (kept_for_gradients(), None) if name == "a branch" else updated_in_a_call()
+    made, variable = MADE[name]()
     signature = tf.TensorSpec((COUNT,), tf.float32)
     concrete = tf.function(made, autograph=False).get_concrete_function(signature)
     concrete.keep_alive = variable

@@ -113,6 +113,26 @@ def test_a_step_that_is_called_by_others(name: str, wrapper: Wrapper) -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize(
+    ("level", "budget"),
+    [("ordered", "60%"), ("recomputation_heuristics", None)],
+    ids=["budget", "heuristics"],
+)
+@pytest.mark.parametrize("wrapper", WRAPPERS.values(), ids=WRAPPERS)
+def test_recomputation_around_and_in_bodies(
+    wrapper: Wrapper, level: str, budget: str | None
+) -> None:
+    step = MODELS["mlp"](**TINY["mlp"])
+    with without_grappler():
+        caller = traced(wrapper(step.function), step)
+        rewritten = memopt.rewrite(caller, level=level, budget=budget, after_grappler=False)
+        expected, found = (
+            run_from_start(function, step.variables, step.inputs)
+            for function in (caller, rewritten)
+        )
+    assert found == expected
+
+
 @pytest.mark.parametrize("name", ["mlp", pytest.param("gpt", marks=pytest.mark.slow)])
 def test_what_grappler_works_on_later_stays_as_it_is(name: str) -> None:
     """A function that is not inlined goes to Grappler by itself, whatever is made of its caller."""
