@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.buffers.einsum_rules import einsum_scratch_bytes
+from memopt.buffers.host_scratch import reduction_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -95,6 +96,7 @@ def _transposed(count: int) -> Callable[[KernelCall], int]:
 SCRATCH: Mapping[str, Callable[[KernelCall], int]] = {
     "Einsum": einsum_scratch_bytes,
     **dict.fromkeys(("_FusedConv2D", *_LEAST_PIXELS), convolution_bytes),
+    **dict.fromkeys(("Sum", "Mean", "Prod", "Max", "Min", "All", "Any"), reduction_bytes),
     "Softmax": _copies(2),
     "LogSoftmax": _copies(2),
     "MirrorPadGrad": _copies(1),
@@ -104,4 +106,4 @@ SCRATCH: Mapping[str, Callable[[KernelCall], int]] = {
         ("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3"), _transposed(3)
     ),
 }
-"""Scratch memory by op; reductions transpose what those on the host do."""
+"""Scratch memory by op, as `host_scratch` has it for the host."""
