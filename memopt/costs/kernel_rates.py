@@ -63,6 +63,11 @@ def _depthwise(filter_slot: int, image_slot: int) -> Formula:
     return Formula(work)
 
 
+def _cross_entropy(info: OpInfo) -> Work:
+    """Of the logits; the labels of the sparse one are of fewer dimensions, and not broadcast."""
+    return info.work_on_all(info.elements(info.input(0)) * CROSS_ENTROPY)
+
+
 def _tensor(info: OpInfo, slot: int) -> TensorProperties:
     return info.output() if slot == _OUTPUT else info.input(slot)
 
@@ -104,7 +109,7 @@ KERNEL_FORMULAS: dict[str, Formula] = {
     ),
     **dict.fromkeys(
         "SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits".split(),
-        elementwise(CROSS_ENTROPY),
+        Formula(_cross_entropy),
     ),
 }
 """Grappler's formulas, and those of ops of which it knows nothing."""

@@ -27,6 +27,8 @@ TYPES = {
     "cube": "shape=[2,8,8,8,16], dtype=float",
     "filter3": "shape=[3,3,3,16,32], dtype=float",
     "change": "shape=[8,32,32,32], dtype=float",
+    "logits": "shape=[4096,4], dtype=float",
+    "labels": "shape=[4096], dtype=int32",
     "left": "shape=[64,128], dtype=float",
     "right": "shape=[128,32], dtype=float",
 }
@@ -125,3 +127,12 @@ def test_plans_recompute_what_is_cheap_to_the_kernels(costs: str, again: str) ->
     )
     names = {node.name for node in result.graph_def.node}
     assert {name for name in names if name.startswith("Recomputed/")} == {f"Recomputed/{again}"}
+
+
+def test_labels_are_not_broadcast_with_logits() -> None:
+    """A picture has more pixels than classes: each pixel with each other would cost seconds."""
+    of = "CrossEntropyWithLogits"
+    sparse = cost_of(f"SparseSoftmax{of}(logits, labels) {{T=float, Tlabels=int32}}", KernelCosts())
+    dense = cost_of(f"Softmax{of}(logits, logits) {{T=float}}", KernelCosts())
+    assert sparse[0] == dense[0] > 0
+    assert sparse[1] == pytest.approx(dense[1], rel=0.2)
