@@ -249,7 +249,9 @@ class _Planning:
             room_bytes -= missing_bytes << attempt
             near, is_within = self._planner.search_near(room_bytes, [steps])
             if not is_within:
-                near, is_within = self._planner.search(room_bytes, (*starts, steps))
+                near, is_within = self._planner.search(
+                    room_bytes, (*starts, steps), insists=attempts > 1
+                )
             steps = near
         return min(
             found, key=lambda each: (max(each[0].peak_bytes, limit_bytes), each[0].added_weight)
