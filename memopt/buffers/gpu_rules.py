@@ -24,13 +24,12 @@ WITH_WORKSPACE = frozenset({"Conv3D", "Conv3DBackpropFilterV2", "Conv3DBackpropI
 
 _LEAST_PIXELS = {"Conv2D": 14 * 14, "Conv2DBackpropInput": 28 * 28, "Conv2DBackpropFilter": 56 * 56}
 """Of a picture, from which on filters of one pixel that skip none need no copies."""
+_RANK = 4
 _CHANNELS = 4
 """Copies have a multiple of it."""
 _PARTIAL_SUMS_BYTES = 8 << 20
 _PARTIAL_FILTERS = 1.6
 """What partial sums of a filter's gradient take: so much, or so many filters."""
-
-_FILTER_RANK = 4
 
 NO_REUSES = frozenset({"MaxPoolGrad"})
 """Ops whose outputs are put into the buffer of an input on the host, and not on a GPU."""
@@ -44,21 +43,19 @@ def convolution_bytes(call: KernelCall) -> int:
     channels last, which is how tensor cores read them.
     """
     op = call.node.op.removeprefix("_Fused")
-    results = {"Conv2DBackpropFilter": call.inputs[2:3], "Conv2DBackpropInput": call.inputs[2:3]}
     pictures = call.outputs[0] if op == "Conv2DBackpropInput" else call.inputs[0]
     filters = call.outputs[0] if op == "Conv2DBackpropFilter" else call.inputs[1]
-    (gradient,) = results.get(op, call.outputs[:1])
-    if not (pictures.shape and filters.shape and gradient.shape):
-        return 0
-    if len(filters.shape) != _FILTER_RANK:
+    gradient = call.outputs[0] if op == "Conv2D" else call.inputs[2]
+    filter_shape, shape = filters.shape or (), gradient.shape or ()
+    if len(filter_shape) != _RANK or len(shape) != _RANK:
         return 0
     filter_bytes = filters.least_bytes
     needed_bytes = filter_bytes
     if op == "Conv2DBackpropInput":
         needed_bytes += pictures.least_bytes
-    if _is_direct(call, op, filters.shape, gradient.shape):
+    if _is_direct(call, op, filter_shape, shape):
         return needed_bytes
-    channels = filters.shape[2]
+    channels = filter_shape[2]
     padded = -(-channels // _CHANNELS) * _CHANNELS
     copied_bytes = pictures.least_bytes * padded // max(1, channels) + gradient.least_bytes
     if op == "Conv2DBackpropFilter":
@@ -71,10 +68,9 @@ def _is_direct(
     call: KernelCall, op: str, filters: tuple[int, ...], gradient: tuple[int, ...]
 ) -> bool:
     """Whether a convolution is a product of matrices as they lie."""
-    attributes = call.node.attributes
-    is_first = attributes["data_format"].s.startswith(b"NC")
-    height, width = gradient[2:4] if is_first else gradient[1:3]
-    skips_none = set(attributes["strides"].list.i) == {1}
+    height, width = gradient[2:4] if _has_channels_first(call) else gradient[1:3]
+    strides = call.node.attributes.get("strides")
+    skips_none = strides is not None and set(strides.list.i) == {1}
     return filters[:2] == (1, 1) and skips_none and height * width >= _LEAST_PIXELS[op]
 
 
@@ -86,11 +82,14 @@ def _transposed(count: int) -> Callable[[KernelCall], int]:
     """Copies with the channels first, as cuDNN wants them."""
 
     def scratch_bytes(call: KernelCall) -> int:
-        form = call.node.attributes.get("data_format")
-        is_first = form is not None and form.s.startswith(b"NC")
-        return 0 if is_first else count * (call.inputs[0].size_bytes or 0)
+        return 0 if _has_channels_first(call) else count * (call.inputs[0].size_bytes or 0)
 
     return scratch_bytes
+
+
+def _has_channels_first(call: KernelCall) -> bool:
+    form = call.node.attributes.get("data_format")
+    return form is not None and form.s.startswith(b"NC")
 
 
 SCRATCH: Mapping[str, Callable[[KernelCall], int]] = {
