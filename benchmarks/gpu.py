@@ -316,7 +316,7 @@ def kernels(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def steps(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """A step's kernels alone; the step's peak with what they showed and without."""
-    from truth import _inputs, step_of
+    from truth import inputs_of, step_of
 
     import memopt
     from memopt.runtime.process import step_process
@@ -326,7 +326,7 @@ def steps(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     for model in arguments.models:
         training = (keras_models.MODELS if arguments.small else MODELS)[model]()
         function = step_of(training)
-        program = Program.from_concrete_function(function, _inputs(training))
+        program = Program.from_concrete_function(function, inputs_of(training))
         began = time.monotonic()
         profile = memopt.profile_kernels(function)
         row: dict[str, Any] = {

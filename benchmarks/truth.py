@@ -113,7 +113,7 @@ def truths(name: str, budgets: Sequence[int], kernels: str, seconds: int) -> Ite
     """A model's step in order, and within each budget."""
     training = MODELS[name]()
     function = step_of(training)
-    program = Program.from_concrete_function(function, _inputs(training))
+    program = Program.from_concrete_function(function, inputs_of(training))
     options: dict[str, Any] = {"kernels": kernels}
     limited = (f"rematerialization{{planning_seconds={seconds}}}",)
     for budget in (None, *(f"{percent}%" for percent in budgets)):
@@ -155,7 +155,7 @@ def step_of(training: KerasTraining) -> ConcreteFunction:
     import tensorflow as tf
 
     model = training.model
-    arguments = _inputs(training)
+    arguments = inputs_of(training)
     model.optimizer.build(model.trainable_variables)
 
     @tf.function  # type: ignore[untyped-decorator] # TensorFlow has no types
@@ -171,7 +171,8 @@ def step_of(training: KerasTraining) -> ConcreteFunction:
     return step.get_concrete_function(*(tf.TensorSpec(a.shape, a.dtype) for a in arguments))
 
 
-def _inputs(training: KerasTraining) -> list[Any]:
+def inputs_of(training: KerasTraining) -> list[Any]:
+    """What a step of a training is given: the features, then the labels."""
     features = training.features
     return [*(features if isinstance(features, list | tuple) else [features]), training.labels]
 

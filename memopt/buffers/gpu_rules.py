@@ -68,7 +68,7 @@ def _is_direct(
     call: KernelCall, op: str, filters: tuple[int, ...], gradient: tuple[int, ...]
 ) -> bool:
     """Whether a convolution is a product of matrices as they lie."""
-    height, width = gradient[2:4] if _has_channels_first(call) else gradient[1:3]
+    height, width = gradient[2:4] if call.has_channels_first else gradient[1:3]
     strides = call.node.attributes.get("strides")
     skips_none = strides is not None and set(strides.list.i) == {1}
     return filters[:2] == (1, 1) and skips_none and height * width >= _LEAST_PIXELS[op]
@@ -82,14 +82,9 @@ def _transposed(count: int) -> Callable[[KernelCall], int]:
     """Copies with the channels first, as cuDNN wants them."""
 
     def scratch_bytes(call: KernelCall) -> int:
-        return 0 if _has_channels_first(call) else count * (call.inputs[0].size_bytes or 0)
+        return 0 if call.has_channels_first else count * (call.inputs[0].size_bytes or 0)
 
     return scratch_bytes
-
-
-def _has_channels_first(call: KernelCall) -> bool:
-    form = call.node.attributes.get("data_format")
-    return form is not None and form.s.startswith(b"NC")
 
 
 SCRATCH: Mapping[str, Callable[[KernelCall], int]] = {

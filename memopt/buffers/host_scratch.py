@@ -49,9 +49,7 @@ def _columns(
     shape, filter_shape = gradient.shape, weights.shape
     assert shape is not None
     assert filter_shape is not None
-    last = call.node.attributes.get("data_format")
-    channels_first = last is not None and last.s == b"NCHW"
-    pixels = prod(shape[2:]) if channels_first else prod(shape[1:-1])
+    pixels = prod(shape[2:]) if call.has_channels_first else prod(shape[1:-1])
     return pixels, prod(filter_shape[:-1]), filter_shape[-1]
 
 

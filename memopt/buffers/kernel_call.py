@@ -69,6 +69,12 @@ class KernelCall(NamedTuple):
     constants: Callable[[int], tuple[int, ...] | None]
     runtime: Runtime
 
+    @property
+    def has_channels_first(self) -> bool:
+        """Whether pictures have their channels before their pixels."""
+        form = self.node.attributes.get("data_format")
+        return form is not None and form.s.startswith(b"NC")
+
 
 class Measurements(Protocol):
     """What was measured of kernels."""

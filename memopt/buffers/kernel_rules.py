@@ -79,8 +79,7 @@ def _has_groups(call: KernelCall) -> bool:
     images, filters = _CONVOLUTIONS[call.node.op](call)
     if not images.shape or not filters.shape or len(filters.shape) < _LEAST_FILTER_RANK:
         return False
-    form = call.node.attributes.get("data_format")
-    channels = images.shape[1 if form is not None and form.s.startswith(b"NC") else -1]
+    channels = images.shape[1 if call.has_channels_first else -1]
     return bool(channels != filters.shape[-2])
 
 

@@ -38,6 +38,9 @@ _TRACED_NAME = re.compile(
 )
 _CREATES = "VarIsInitializedOp"
 """An op of functions that make variables: when those are there, the function is traced again."""
+_TRACED_BEFORE = "it was traced before memopt was switched on"
+_DIFFERENTIATED = "its gradients are taken outside of it"
+"""Why a compiled function runs as it is that nobody looked at."""
 _SECOND_MS = 1000
 _SHARE_OF_COMPILING = 0.5
 """Of the time that a graph may take, what other forms of it are compiled in."""
@@ -62,10 +65,6 @@ def warn_of_compiled(graph_def: GraphDef) -> None:
             plain = plain_name(name)
             is_part = plain in map(plain_name, _Watch.seen)
             _warn(plain, _DIFFERENTIATED if is_part else _TRACED_BEFORE)
-
-
-_TRACED_BEFORE = "it was traced before memopt was switched on"
-_DIFFERENTIATED = "its gradients are taken outside of it"
 
 
 def compiled_functions(graph_def: GraphDef) -> Iterator[str]:

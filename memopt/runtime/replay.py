@@ -195,8 +195,7 @@ def replay(
 
 def _device_events(events: list[AllocationEvent]) -> list[AllocationEvent]:
     """The events of the memory that counts: the accelerator's if one is used, else the host's."""
-    accelerator = [event for event in events if event.allocator.startswith(_ACCELERATOR_PREFIX)]
-    return accelerator or events
+    return on_device(events, "GPU") or events
 
 
 def on_device(events: Iterable[AllocationEvent], device_type: str) -> list[AllocationEvent]:
