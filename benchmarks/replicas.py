@@ -1,12 +1,12 @@
 """Measures a training step on several devices, with memopt and without.
 
-Two replicas of a deep network under MirroredStrategy on two logical CPUs, under
+Two replicas of a deep network under MirroredStrategy on two logical devices, under
 MultiWorkerMirroredStrategy in two real processes, and a network whose halves lie on two devices:
 the peak of TensorFlow's allocator in a step on top of what is held before it (of the process that
 needs most), what was predicted for all of its devices together, the ratio of step times, taken in
 turns, and whether losses and weights are the same bit for bit. Prints a table:
 
-    python benchmarks/replicas.py [--kinds NAME ...] [--options JSON ...] [--rounds N]
+    python benchmarks/replicas.py [--kinds NAME ...] [--options JSON ...] [--rounds N] [--gpu]
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ WIDTH = 256
 BATCH = 4096
 MEASURED_STEPS = 3
 STEPS_A_ROUND = 3
+LOGICAL_GPU_MEBIBYTES = 8192
+"""What each of the two parts of a GPU may use."""
 _MEBIBYTE = 1 << 20
 
 
@@ -48,21 +50,27 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="*", default=list(KINDS))
     parser.add_argument("--options", nargs="*", type=json.loads, default=list(OPTIONS))
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--gpu", action="store_true", help="two halves of the first GPU")
     parser.add_argument("--train", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    device_type = "GPU" if arguments.gpu else "CPU"
     if arguments.train:
-        train(arguments.train[0], json.loads(arguments.train[1]))
+        train(arguments.train[0], json.loads(arguments.train[1]), device_type)
         return
     console = Console(width=110)
     console.print(describe_machine())
     for kind in arguments.kinds:
-        console.print(compare(kind, arguments.options, arguments.rounds))
+        console.print(compare(kind, arguments.options, arguments.rounds, device_type))
 
 
-def compare(kind: str, options: list[dict[str, Any]], rounds: int) -> Table:
+def compare(
+    kind: str, options: list[dict[str, Any]], rounds: int, device_type: str = "CPU"
+) -> Table:
     """One kind without memopt and with each set of options, in processes that take turns."""
     with ExitStack() as stack:
-        asks = [stack.enter_context(training(kind, given)) for given in (None, *options)]
+        asks = [
+            stack.enter_context(training(kind, given, device_type)) for given in (None, *options)
+        ]
         measured = [ask("measure") for ask in asks]
         times_s = [[ask("time") for ask in asks] for _ in range(rounds)]
         states = [ask("state") for ask in asks]
@@ -82,7 +90,9 @@ def compare(kind: str, options: list[dict[str, Any]], rounds: int) -> Table:
 
 
 @contextmanager
-def training(kind: str, options: dict[str, Any] | None) -> Iterator[Callable[[str], list[Any]]]:
+def training(
+    kind: str, options: dict[str, Any] | None, device_type: str = "CPU"
+) -> Iterator[Callable[[str], list[Any]]]:
     """A training in processes of its own, as a function that asks all of them."""
     environments: list[dict[str, str]] = [{}]
     if kind == WORKERS:
@@ -95,7 +105,10 @@ def training(kind: str, options: dict[str, Any] | None) -> Iterator[Callable[[st
             }
             for number in range(WORKER_COUNT)
         ]
-    with started([__file__, "--train", kind, json.dumps(options)], environments) as ask:
+    arguments = [__file__, "--train", kind, json.dumps(options)]
+    if device_type == "GPU":
+        arguments.append("--gpu")
+    with started(arguments, environments) as ask:
         yield ask
 
 
@@ -107,7 +120,7 @@ def _free_ports(count: int) -> list[int]:
         return [int(each.getsockname()[1]) for each in sockets]
 
 
-def train(kind: str, options: dict[str, Any] | None) -> None:
+def train(kind: str, options: dict[str, Any] | None, device_type: str = "CPU") -> None:
     """Train, and answer what is asked on standard input."""
     import tensorflow as tf
 
@@ -121,16 +134,20 @@ def train(kind: str, options: dict[str, Any] | None) -> None:
     if kind == WORKERS:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     else:
-        (host,) = tf.config.list_physical_devices("CPU")
-        logical = [tf.config.LogicalDeviceConfiguration()] * 2
-        tf.config.set_logical_device_configuration(host, logical)
+        limit = LOGICAL_GPU_MEBIBYTES if device_type == "GPU" else None
+        logical = [tf.config.LogicalDeviceConfiguration(memory_limit=limit)] * 2
+        first = tf.config.list_physical_devices(device_type)[0]
+        tf.config.set_logical_device_configuration(first, logical)
     if options is not None:
         memopt.enable(**options)
     recorder = TraceRecorder(Path(tempfile.mkdtemp()))
     recorder.start()
     if kind == MIRRORED:
-        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    run, weights = _halves() if strategy is None else _replicas(strategy)
+        # NCCL takes each GPU once.
+        sums = tf.distribute.ReductionToOneDevice() if device_type == "GPU" else None
+        devices = [f"{device_type}:{number}" for number in range(2)]
+        strategy = tf.distribute.MirroredStrategy(devices, cross_device_ops=sums)
+    run, weights = _halves(device_type) if strategy is None else _replicas(strategy)
     losses: list[float] = []
 
     def step() -> float:
@@ -203,7 +220,7 @@ def _replicas(strategy: Any) -> tuple[Callable[[], Any], list[Any]]:
     return tf.function(step), weights
 
 
-def _halves() -> tuple[Callable[[], Any], list[Any]]:
+def _halves(device_type: str) -> tuple[Callable[[], Any], list[Any]]:
     """A step of which one half of the layers is on each device."""
     import tensorflow as tf
 
@@ -214,7 +231,7 @@ def _halves() -> tuple[Callable[[], Any], list[Any]]:
         with tf.GradientTape() as tape:
             value = rows
             for layer, weight in enumerate(weights):
-                with tf.device(f"CPU:{layer * 2 // LAYERS}"):
+                with tf.device(f"{device_type}:{layer * 2 // LAYERS}"):
                     value = tf.tanh(value @ weight)
             loss = tf.reduce_mean(value * value)
         for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.buffers.buffer_graph import simulate
 from memopt.errors import OptionsError
-from memopt.options import Budget
+from memopt.options import UNLIMITED_BYTES, Budget
 from memopt.result import DeviceMemory
 from memopt.sequencing.devices import Devices, working_devices
 
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.graph.graph import Node
-
-_NO_LIMIT_BYTES = 1 << 62
-"""More than any step needs."""
 
 _SMALLEST_PART = 20
 """Of what the device that needs most adds in a step: what adds less gets no share as its budget,
@@ -39,7 +36,7 @@ class MemoryLimits(NamedTuple):
     @property
     def total_bytes(self) -> int:
         """What all devices together may use; 0 if there is no limit."""
-        return 0 if self.budget_bytes == _NO_LIMIT_BYTES else self.budget_bytes
+        return 0 if self.budget_bytes == UNLIMITED_BYTES else self.budget_bytes
 
 
 def find_limits(budget: Budget, before: MemoryTimeline) -> MemoryLimits:
@@ -62,7 +59,7 @@ def find_limits(budget: Budget, before: MemoryTimeline) -> MemoryLimits:
         return MemoryLimits(budget.limit_bytes(before.held_bytes, before.step_peak_bytes))
     limits = _limits_of_devices(budget, _device_peaks(devices, before))
     is_whole = len(limits) == len(devices.names)
-    return MemoryLimits(sum(limits.values()) if is_whole else _NO_LIMIT_BYTES, limits)
+    return MemoryLimits(sum(limits.values()) if is_whole else UNLIMITED_BYTES, limits)
 
 
 class _DevicePeak(NamedTuple):
@@ -106,7 +103,7 @@ def _of_only_device(budget: Budget, nodes: Sequence[Node]) -> Budget:
         raise OptionsError(
             f"the budget {budget} is one of devices, but not all operations are placed on one"
         )
-    return dict(budget.devices).get(name, Budget(_NO_LIMIT_BYTES))
+    return dict(budget.devices).get(name, Budget(UNLIMITED_BYTES))
 
 
 def device_memory(

@@ -261,6 +261,9 @@ def parse_bytes(text: str) -> int:
     raise OptionsError(f"{text!r} is no number of bytes, such as 512MiB")
 
 
+UNLIMITED_BYTES = 1 << 62
+"""A budget that is more than any step needs."""
+
 _SHARE = re.compile(r"(?P<percent>[0-9]+(?:\.[0-9]+)?)\s*%")
 _WHOLE_SHARE = 100
 _DEVICE = "device"

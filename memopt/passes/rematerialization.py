@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memopt.errors import OptionsError
 from memopt.graph.rewriter import Touches
+from memopt.options import UNLIMITED_BYTES
 from memopt.passes.base import Pass
 from memopt.passes.ordering import Ordering, hold_to
 from memopt.rematerialization.algorithms import (
@@ -191,8 +192,12 @@ class Rematerialization(Pass):
             rewriter.decline(node, f"{printed_bytes(size_bytes)} in use at the peak: {why}")
 
     def _settings(self, context: Context) -> Settings:
+        limit_bytes = self.memory_limit or context.budget_bytes
+        if context.device_limits_bytes and not self.memory_limit:
+            # If each device keeps its own, all together keep the sum of these.
+            limit_bytes = UNLIMITED_BYTES
         limits = Limits(
-            self.memory_limit or context.budget_bytes,
+            limit_bytes,
             smallest_bytes=self.small_node_limit * _MEBIBYTE,
             largest_block=self.largest_block,
             find_lowest=self.find_lowest,

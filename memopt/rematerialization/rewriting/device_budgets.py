@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from memopt.rematerialization.rewriting.part_budget import PartBudget
 from memopt.sequencing.devices import Devices
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from memopt.buffers.buffer_graph import BufferGraph
+    from memopt.rematerialization.network import Network
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,42 @@ class DeviceBudget(PartBudget):
         if devices is None or self.device not in devices.names:
             return buffer_graph
         return devices.memory_of(devices.names.index(self.device), buffer_graph)
+
+    def narrow(self, network: Network, kept: Sequence[PartBudget]) -> Network:
+        """The device's buffers, of which its own operations are computed again, and no others.
+
+        What other devices have in use does not count here, so their operations could go anywhere:
+        those of devices that keep their budgets stay in the order in which they do.
+        """
+        devices = Devices.of(network.buffer_graph.nodes)
+        if devices is None or self.device not in devices.names:
+            return super().narrow(network, kept)
+        own = devices.names.index(self.device)
+        others = {part.device for part in kept if isinstance(part, DeviceBudget)}
+        followers = [list(after) for after in network.followers]
+        for number, name in enumerate(devices.names):
+            if name in others:
+                for before, after in pairwise(_working(network, devices, number)):
+                    followers[before].append(after)
+        return replace(
+            network,
+            buffer_graph=devices.memory_of(own, network.buffer_graph),
+            recomputable=[
+                may_run and device == own
+                for may_run, device in zip(network.recomputable, devices.of_node, strict=True)
+            ],
+            followers=[list(dict.fromkeys(after)) for after in followers],
+        )
+
+
+def _working(network: Network, devices: Devices, device: int) -> list[int]:
+    """The operations of a device that take memory there, in their order."""
+    graph = network.buffer_graph
+    return [
+        node
+        for node in network.sequence
+        if devices.of_node[node] == device and (graph.made[node] or graph.scratch_bytes[node])
+    ]
 
 
 def device_budgets(limits_bytes: Mapping[str, int]) -> tuple[DeviceBudget, ...]:

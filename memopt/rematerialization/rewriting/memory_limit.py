@@ -16,6 +16,7 @@ from memopt.rematerialization.rewriting.hints import KEEP, SWAP, Hints, preferre
 from memopt.rematerialization.rewriting.summary import describe
 from memopt.rematerialization.storage.compression import NO_TILE, pad_buffers
 from memopt.rematerialization.storage.storable import find_forms
+from memopt.sequencing.device_waits import find_device_waits
 from memopt.sequencing.fusions import turn_pairs
 from memopt.sequencing.step import Step
 
@@ -113,14 +114,22 @@ class MemoryLimiter:
 
         What one plan changes can break what another one kept: then both are made anew.
         """
+        reached = {part: part.limit_bytes for part in parts}
         for _ in range(_ROUNDS):
             for number, part in enumerate(parts):
-                if not part.is_kept(network.buffer_graph, network.sequence):
-                    share = limits.time_limit.share(1 / (len(parts) - number))
-                    own = replace(limits, time_limit=share)
-                    network, limits = self._look_again(self._keep_part(network, own, part))
+                graph, sequence = network.buffer_graph, network.sequence
+                within = [one for one in parts if one.peak_bytes(graph, sequence) <= reached[one]]
+                if part in within:
+                    continue
+                share = limits.time_limit.share(1 / (len(parts) - number))
+                own = replace(limits, time_limit=share)
+                done = self._keep_part(network, own, part, within)
+                # What cannot be kept is not tried for again, unless another plan makes it worse.
+                reached[part] = max(part.limit_bytes, _highest_bytes(done, part))
+                network, limits = self._look_again(done)
             final = self._keep(network, limits)
-            if all(part.is_kept(final.buffer_graph, final.sequence) for part in parts):
+            graph, sequence = final.buffer_graph, final.sequence
+            if all(part.peak_bytes(graph, sequence) <= reached[part] for part in parts):
                 break
             network, limits = self._look_again(final)
         return final
@@ -130,10 +139,13 @@ class MemoryLimiter:
         network = self.network(timeline.buffer_graph, timeline.sequence)
         return network, self.limits(network)
 
-    def _keep_part(self, network: Network, limits: Limits, part: PartBudget) -> MemoryTimeline:
-        narrowed = replace(network, buffer_graph=part.buffers(network.buffer_graph))
+    def _keep_part(
+        self, network: Network, limits: Limits, part: PartBudget, kept: Sequence[PartBudget]
+    ) -> MemoryTimeline:
         return self._keep(
-            narrowed, replace(limits, limit_bytes=part.limit_bytes, allocator=None), part
+            part.narrow(network, kept),
+            replace(limits, limit_bytes=part.limit_bytes, allocator=None),
+            part,
         )
 
     def _keep(
@@ -195,7 +207,21 @@ class MemoryLimiter:
             decisions = _explain(plan.done, limits)
             with self._rewriter.edit(where + _reason(network, plan, limits), decisions=decisions):
                 nodes = apply_copies(self._rewriter, plan.done, self._context)
+                self._hold_across_devices(nodes)
         return self._settle(nodes)
+
+    def _hold_across_devices(self, nodes: Sequence[Node]) -> None:
+        """Let copies that another device reads wait for it, where their own device does not."""
+        step = Step.in_context(self._rewriter.graph, self._context)
+        if step.devices is None:
+            return
+        numbering = Numbering.of(self._rewriter.graph)
+        sequence = [numbering.place(node) for node in nodes]
+        graph = step.buffer_graph
+        copies = {place for place in sequence if graph.nodes[place].name.startswith(COPY_PREFIX)}
+        for before, after in find_device_waits(graph, sequence, step.devices, copies):
+            node = graph.nodes[after]
+            self._rewriter.set_control_inputs(node, (*node.control_inputs, graph.nodes[before]))
 
     def padded(self, buffer_graph: BufferGraph) -> BufferGraph:
         """The buffers as a device has them that pads, if that is asked for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memopt.buffers.buffer_graph import simulate
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memopt.buffers.buffer_graph import BufferGraph
+    from memopt.rematerialization.network import Network
 
 
 class PartBudget(ABC):
@@ -25,6 +27,16 @@ class PartBudget(ABC):
     @abstractmethod
     def buffers(self, buffer_graph: BufferGraph) -> BufferGraph:
         """The same buffers, of which those of other parts take nothing."""
+
+    def narrow(self, network: Network, kept: Sequence[PartBudget]) -> Network:
+        """What a plan for the part alone starts from.
+
+        Args:
+            network: All of the step.
+            kept: Other parts, which are within their budgets and have to stay there.
+        """
+        del kept
+        return replace(network, buffer_graph=self.buffers(network.buffer_graph))
 
     def peak_bytes(self, buffer_graph: BufferGraph, sequence: Sequence[int]) -> int:
         """The most that the part has in use in a step."""
