@@ -42,8 +42,9 @@ class MemoryLimits(NamedTuple):
 def find_limits(budget: Budget, before: MemoryTimeline) -> MemoryLimits:
     """What a budget means for a step.
 
-    Where it runs on several devices, one figure is the budget of each, and a share that of each
-    which needs a part worth mentioning.
+    Where it runs on several devices, one figure is the budget of each. A share is one of what the
+    step adds where it adds most: so much may it add on each device, and what adds less by itself
+    need not become less.
 
     Args:
         budget: What was asked for.
@@ -87,13 +88,12 @@ def _limits_of_devices(budget: Budget, peaks: Sequence[_DevicePeak]) -> dict[str
     named = dict(budget.devices)
     limits = {}
     for peak in peaks:
-        own: Budget | None = budget
         if named:
             own = named.get(peak.name, named.get(peak.name.rpartition("device:")[2]))
-        elif budget.percent and peak.step_peak_bytes * _SMALLEST_PART < most_bytes:
-            own = None
-        if own is not None:
-            limits[peak.name] = own.limit_bytes(peak.held_bytes, peak.step_peak_bytes)
+            if own is not None:
+                limits[peak.name] = own.limit_bytes(peak.held_bytes, peak.step_peak_bytes)
+        elif not budget.percent or peak.step_peak_bytes * _SMALLEST_PART >= most_bytes:
+            limits[peak.name] = budget.limit_bytes(peak.held_bytes, most_bytes)
     return limits
 
 

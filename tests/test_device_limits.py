@@ -63,6 +63,73 @@ def test_one_figure_is_the_budget_of_each_device() -> None:
     assert "predicted peak of GPU:1" in str(result)
 
 
+def crossing(first: str, second: str, layers: int = LAYERS) -> GrapplerItem:
+    """A forward chain whose second half is on another device, and its way back on the first."""
+    rows = [f"x = Placeholder() {{dtype=float, shape=[64,64]}} @{LOCAL}{first}"]
+    source = "x"
+    for number in range(layers):
+        at = f"@{LOCAL}{second if 2 * number >= layers else first}"
+        rows.append(f"p{number} = MatMul({source}, {source}) {{T=float}} {at}")
+        rows.append(f"f{number} = Sin(p{number}) {{T=float}} {at}")
+        source = f"f{number}"
+    for number in reversed(range(layers)):
+        rows.append(f"b{number} = MatMul({source}, f{number}) {{T=float}} @{LOCAL}{first}")
+        source = f"b{number}"
+    return GrapplerItem(graph_def_of("\n".join(rows)), feed=("x:0",), fetch=(f"{source}:0",))
+
+
+def all_before(result: OptimizationResult, name: str) -> set[str]:
+    """What a node waits for, over other nodes too."""
+    sources = {
+        node.name: [name.removeprefix("^").partition(":")[0] for name in node.input]
+        for node in result.graph_def.node
+    }
+    pending, before = [name], set[str]()
+    while pending:
+        new = set(sources[pending.pop()]) - before
+        pending += new
+        before |= new
+    return before
+
+
+@pytest.mark.parametrize("kind", ["CPU", "GPU"])
+def test_what_another_device_reads_late_is_computed_again_late(kind: str) -> None:
+    """Nothing on the second device waits for the first one's way back, but for the copies."""
+    result = memopt.optimize(crossing(f"{kind}:0", f"{kind}:1", 16), budget="50%")
+    for device in devices_of(result).values():
+        assert 0 < device.peak_after_bytes <= device.budget_bytes
+    copies = [
+        node.name
+        for node in result.graph_def.node
+        if node.name.startswith("Recomputed/") and node.device.endswith(f"{kind}:1")
+    ]
+    assert copies
+    assert all(any(name.startswith("b") for name in all_before(result, copy)) for copy in copies)
+
+
+def test_a_share_is_one_of_what_the_device_needs_that_needs_most() -> None:
+    """The second device sends what it makes, and holds little of it."""
+    devices = devices_of(memopt.optimize(crossing("GPU:0", "GPU:1", 16), budget="60%"))
+    first, second = devices["GPU:0"], devices["GPU:1"]
+    most = first.peak_before_bytes - first.held_bytes
+    assert second.peak_before_bytes - second.held_bytes < most // 2
+    assert first.budget_bytes - first.held_bytes == most * 6 // 10
+    assert second.budget_bytes - second.held_bytes == most * 6 // 10
+
+
+def test_a_device_that_keeps_its_budget_goes_on_keeping_it() -> None:
+    """The second device is planned after the first, and does not undo it."""
+    free = devices_of(memopt.optimize(crossing("CPU:0", "CPU:1", 24), level="ordered"))
+    limits = {
+        name: device.held_bytes + (device.peak_before_bytes - device.held_bytes) * 6 // 10
+        for name, device in free.items()
+    }
+    budget = ",".join(f"{name}={limit}" for name, limit in limits.items())
+    result = memopt.optimize(crossing("CPU:0", "CPU:1", 24), budget=budget)
+    for name, device in devices_of(result).items():
+        assert device.peak_after_bytes <= limits[name]
+
+
 def test_devices_have_budgets_of_their_own() -> None:
     item = towers("GPU:0", "GPU:1")
     result = memopt.optimize(item, budget=f"GPU:1={8 * SHEET}")
@@ -155,16 +222,8 @@ def test_recomputation_waits_where_only_one_of_two_devices_has_a_budget() -> Non
     assert runtime.budget_bytes == 0
     assert runtime.budgeted.name == "GPU:0"
     assert runtime.budgeted.peak_after_bytes <= runtime.budgeted.budget_bytes
-    sources = {
-        node.name: [name.removeprefix("^").partition(":")[0] for name in node.input]
-        for node in result.graph_def.node
-    }
-    copies = [name for name in sources if name.startswith("Recomputed/")]
+    names = [node.name for node in result.graph_def.node]
+    copies = [name for name in names if name.startswith("Recomputed/")]
     assert copies
     for copy in copies:
-        pending, before = [copy], {copy}
-        while pending:
-            new = set(sources[pending.pop()]) - before
-            pending += new
-            before |= new
-        assert any(name.startswith("gpu0_b") for name in before), copy
+        assert any(name.startswith("gpu0_b") for name in all_before(result, copy)), copy

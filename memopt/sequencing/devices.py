@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -96,7 +96,8 @@ class Devices:
     def memory_of(self, number: int, graph: BufferGraph) -> BufferGraph:
         """The same buffers, of which those that a device does not hold take nothing.
 
-        It holds what its operations make, and copies of what they read from another device; among
+        It holds what its operations make, and copies of what they read from another device. What
+        another device reads is sent when it is made, and not held for that any longer. Among
         devices that are the host's there is nothing to copy.
 
         Args:
@@ -105,12 +106,22 @@ class Devices:
         """
         homes = self._homes(graph)
         holds = [home == number for home in homes]
+        read = list(graph.read)
         for node, device in enumerate(self.of_node):
-            if device != number:
-                continue
-            for buffer in graph.read[node]:
-                holds[buffer] |= not (self._on_host[number] and self._on_host[homes[buffer]])
-        return graph.only(holds, [device == number for device in self.of_node])
+            if device == number:
+                for buffer in graph.read[node]:
+                    holds[buffer] |= self._is_copied(homes[buffer], device)
+            else:
+                read[node] = [
+                    buffer
+                    for buffer in graph.read[node]
+                    if homes[buffer] != number or not self._is_copied(number, device)
+                ]
+        own = graph.only(holds, [device == number for device in self.of_node])
+        return replace(own, read=read)
+
+    def _is_copied(self, source: int, target: int) -> bool:
+        return source != target and not (self._on_host[source] and self._on_host[target])
 
     def _homes(self, graph: BufferGraph) -> list[int]:
         """By buffer: the device that makes it; of what is there before, the first that reads it."""

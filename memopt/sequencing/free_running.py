@@ -6,6 +6,7 @@ import heapq
 from collections import deque
 from typing import TYPE_CHECKING
 
+from memopt.buffers.device_types import GPU, device_type_of
 from memopt.graph.op_types import CONTROL_FLOW
 
 if TYPE_CHECKING:
@@ -25,8 +26,12 @@ _AT_ONCE = CONTROL_FLOW | frozenset(
 
 
 def find_expensive(nodes: Sequence[Node]) -> list[bool]:
-    """By node: whether it may go to another thread, and does not run as soon as it is ready."""
-    return [node.op not in _AT_ONCE for node in nodes]
+    """By node: whether it may go to another thread, and does not run as soon as it is ready.
+
+    On a GPU nothing is: to start a kernel there takes the host no time worth mentioning (the
+    constructor of `OpKernel`, tensorflow/core/framework/op_kernel.cc).
+    """
+    return [node.op not in _AT_ONCE and device_type_of(node) != GPU for node in nodes]
 
 
 def free_running_sequence(buffer_graph: BufferGraph, precedence: Precedence) -> list[int]:

@@ -82,6 +82,26 @@ def test_a_device_holds_what_it_makes_and_copies_of_what_it_reads(
     assert held == expected
 
 
+@pytest.mark.parametrize(("kind", "held"), [("GPU", 1), ("CPU", 3)])
+def test_what_is_sent_to_another_device_is_held_no_longer(kind: str, held: int) -> None:
+    """Three results that only another device reads, last of all."""
+    rows = [f"x = Placeholder() {{dtype=float, shape=[64,64]}} @{LOCAL}{kind}:1"]
+    rows += [f"a{number} = Sin(x) {{T=float}} @{LOCAL}{kind}:1" for number in range(3)]
+    rows += [f"b0 = Neg(a0) {{T=float}} @{LOCAL}{kind}:0"]
+    rows += [
+        f"b{number} = Mul(b{number - 1}, a{number}) {{T=float}} @{LOCAL}{kind}:0"
+        for number in (1, 2)
+    ]
+    item = GrapplerItem(graph_def_of("\n".join(rows)), feed=("x:0",), fetch=("b2:0",))
+    graph = from_graph_def(item.graph_def)
+    step = Step.of(graph, Properties.of(item), fed=["x"], fetched=["b2"])
+    assert step.devices is not None
+    place = {node.name: number for number, node in enumerate(step.buffer_graph.nodes)}
+    sequence = [place[name] for name in "x a0 a1 a2 b0 b1 b2".split()]
+    own = step.devices.memory_of(1, step.buffer_graph)
+    assert simulate(own, sequence).step_peak_bytes == held * 64 * 64 * 4
+
+
 def test_devices_run_side_by_side_each_in_its_own_order() -> None:
     step = two_chains("CPU:0", "CPU:1", "CPU:0")
     one_by_one = free_running_sequence(step.buffer_graph, step.precedence)

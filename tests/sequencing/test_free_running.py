@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.bad_inputs import graph_def_of
 from support.small_buffers import Step as Row
 from support.small_buffers import small_graph
 from support.steps import tiny_step
@@ -12,6 +13,7 @@ from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
 from memopt.sequencing.free_running import free_running_sequence
 from memopt.sequencing.step import Step
+from memopt.sequencing.threads import run_on_threads
 from memopt.shapes.properties import Properties
 
 
@@ -29,6 +31,34 @@ def test_what_is_made_ready_last_runs_first() -> None:
         Row("of_c", ("c",), 8),
     ]
     assert order_of(rows) == ["a", "c", "of_c", "b", "of_b"]
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ("CPU:0", ["x", "a", "c", "of_c", "b", "of_b", "end"]),
+        ("GPU:0", ["x", "a", "b", "c", "of_b", "of_c", "end"]),
+    ],
+)
+def test_on_a_gpu_what_is_made_ready_first_runs_first(device: str, expected: list[str]) -> None:
+    """By one thread, however many there are."""
+    rows = ["x = Placeholder() {dtype=float, shape=[64,64]}", "a = Sin(x) {T=float}"]
+    rows += ["b = Sin(a) {T=float}", "c = Cos(a) {T=float}"]
+    rows += [
+        "of_b = Neg(b) {T=float}",
+        "of_c = Neg(c) {T=float}",
+        "end = Mul(of_b, of_c) {T=float}",
+    ]
+    text = "\n".join(f"{row} @/job:localhost/replica:0/task:0/device:{device}" for row in rows)
+    item = GrapplerItem(graph_def_of(text), feed=("x:0",), fetch=("end:0",))
+    step = Step.of(from_graph_def(item.graph_def), Properties.of(item), fed=["x"], fetched=["end"])
+    nodes = step.buffer_graph.nodes
+    found = free_running_sequence(step.buffer_graph, step.precedence)
+    assert [nodes[number].name for number in found] == expected
+    on_threads = run_on_threads(step.buffer_graph, step.precedence, step.times_ns, 4)
+    assert ([nodes[number].name for number in on_threads.sequence] == expected) == (
+        device == "GPU:0"
+    )
 
 
 @pytest.mark.parametrize("model", ["mlp", "unet"])

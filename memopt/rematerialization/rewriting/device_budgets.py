@@ -39,7 +39,7 @@ class DeviceBudget(PartBudget):
         return devices.memory_of(devices.names.index(self.device), buffer_graph)
 
     def narrow(self, network: Network, kept: Sequence[PartBudget]) -> Network:
-        """The device's buffers, of which its own operations are computed again, and no others.
+        """The device's buffers; computed again is what it makes, or has copies of.
 
         What other devices have in use does not count here, so their operations could go anywhere:
         those of devices that keep their budgets stay in the order in which they do.
@@ -48,30 +48,36 @@ class DeviceBudget(PartBudget):
         if devices is None or self.device not in devices.names:
             return super().narrow(network, kept)
         own = devices.names.index(self.device)
-        others = {part.device for part in kept if isinstance(part, DeviceBudget)}
+        graph = devices.memory_of(own, network.buffer_graph)
+        recomputable = [
+            may_run and (device == own or any(graph.size_bytes[buffer] for buffer in made))
+            for may_run, device, made in zip(
+                network.recomputable, devices.of_node, graph.made, strict=True
+            )
+        ]
+        kept_devices = {part.device for part in kept if isinstance(part, DeviceBudget)}
         followers = [list(after) for after in network.followers]
         for number, name in enumerate(devices.names):
-            if name in others:
-                for before, after in pairwise(_working(network, devices, number)):
+            if name in kept_devices - {self.device}:
+                working = _working(network, [device == number for device in devices.of_node])
+                # What follows another node follows its copies as well.
+                for before, after in pairwise(n for n in working if not recomputable[n]):
                     followers[before].append(after)
         return replace(
             network,
-            buffer_graph=devices.memory_of(own, network.buffer_graph),
-            recomputable=[
-                may_run and device == own
-                for may_run, device in zip(network.recomputable, devices.of_node, strict=True)
-            ],
+            buffer_graph=graph,
+            recomputable=recomputable,
             followers=[list(dict.fromkeys(after)) for after in followers],
         )
 
 
-def _working(network: Network, devices: Devices, device: int) -> list[int]:
+def _working(network: Network, is_there: Sequence[bool]) -> list[int]:
     """The operations of a device that take memory there, in their order."""
     graph = network.buffer_graph
     return [
         node
         for node in network.sequence
-        if devices.of_node[node] == device and (graph.made[node] or graph.scratch_bytes[node])
+        if is_there[node] and (graph.made[node] or graph.scratch_bytes[node])
     ]
 
 
