@@ -74,7 +74,7 @@ class CompiledRematerialization(Pass):
     recomputed."""
     triggers: str = DATA
     """What copies wait for: "data", which every compiler respects; or "barriers", which XLA's
-    compilers for GPUs and TPUs do."""
+    compilers for GPUs and TPUs do (on a GPU more is in use with them)."""
     keep: str = ALL
     """Which results are kept that XLA would compute again from larger ones: "all"; "exact", those
     into which no product goes that is fused with a sum; or "none"."""
