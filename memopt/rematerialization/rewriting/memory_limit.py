@@ -17,6 +17,7 @@ from memopt.rematerialization.rewriting.summary import describe
 from memopt.rematerialization.storage.compression import NO_TILE, pad_buffers
 from memopt.rematerialization.storage.storable import find_forms
 from memopt.sequencing.device_waits import find_device_waits
+from memopt.sequencing.devices import Devices
 from memopt.sequencing.fusions import turn_pairs
 from memopt.sequencing.step import Step
 
@@ -212,6 +213,8 @@ class MemoryLimiter:
 
     def _hold_across_devices(self, nodes: Sequence[Node]) -> None:
         """Let copies that another device reads wait for it, where their own device does not."""
+        if Devices.of(nodes) is None:
+            return
         step = Step.in_context(self._rewriter.graph, self._context)
         if step.devices is None:
             return
