@@ -71,8 +71,11 @@ def buffer_graph_of(
     return BufferGraph(
         nodes=tuple(nodes),
         producers=[
-            [p for p in dict.fromkeys(sources) if nodes[p].op not in NEXT_ITERATIONS]
-            for sources in producers
+            [
+                *(p for p in dict.fromkeys(sources) if nodes[p].op not in NEXT_ITERATIONS),
+                *(builder.frames.inside(place) if builder.frames.leaves(place) else ()),
+            ]
+            for place, sources in enumerate(producers)
         ],
         made=tensors.made,
         read=tensors.read,
@@ -83,6 +86,7 @@ def buffer_graph_of(
         next_values=tensors.pool.next_values,
         may_fuse=may_fuse,
         unknown=_unknown(tensors.pool),
+        lists_are_told=builder.frames.is_told,
     )
 
 

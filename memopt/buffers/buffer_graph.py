@@ -74,6 +74,7 @@ class BufferGraph(Displayed):
             one that it has after, which the next step finds. In the order of the handles.
         may_fuse: Whether oneDNN may be on where the graph runs.
         unknown: The kernels that no rule knows and nobody has measured, the largest first.
+        lists_are_told: Whether it is known what lists in loops of Switch and Merge hold.
     """
 
     nodes: tuple[Node, ...]
@@ -87,6 +88,7 @@ class BufferGraph(Displayed):
     next_values: dict[int, int] = field(default_factory=dict)
     may_fuse: bool = True
     unknown: tuple[UnknownKernels, ...] = ()
+    lists_are_told: bool = True
 
     @cached_property
     def fused_pairs(self) -> dict[int, int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from memopt.buffers.calls import add_loop
+from memopt.buffers.frame_lists import FrameLists
 from memopt.buffers.kernel_call import KernelCall
 from memopt.buffers.kernel_rules import is_known, memory_by_rule
 from memopt.buffers.kernel_signature import is_compiled
@@ -78,6 +79,7 @@ class BufferBuilder:
         tensors: The buffers that the nodes allocate and read.
         results: The buffers of a function's results.
         loops: By place: what runs inside of nodes that run functions.
+        frames: What lists in loops of Switch and Merge hold.
     """
 
     def __init__(
@@ -90,19 +92,21 @@ class BufferBuilder:
         self.tensors = PlacedTensors(callee.graph, callee.properties, pool)
         self.results: dict[int, int] = {}
         self.loops: dict[int, Loop] = {}
+        self.frames = FrameLists(self.tensors)
         self._callee = callee
         self._arguments = arguments
         self._variables = Variables(self.tensors, handles)
 
     def run(self) -> None:
         """Place all outputs."""
-        for place in self.tensors.numbering.order:
+        for place in self.frames.order:
             self._add(place)
+        self.frames.end()
 
     def turn(self) -> Turn:
         """What a function did, operation by operation, as part of its caller."""
         turn, tensors = Loop(-1), self.tensors
-        for place in tensors.numbering.order:
+        for place in self.frames.order:
             if place in self.loops:
                 turn.run(self.loops[place])
             else:
@@ -131,7 +135,13 @@ class BufferBuilder:
         if node.op == RESULT:
             self.results[node.attributes["index"].i] = self.tensors.buffer(node.inputs[0])
             return
-        if add_list_op(self.tensors, place, node) or self._variables.add_op(place, node):
+        if self.frames.leaves(place):
+            self.tensors.give(place, self.frames.result(place))
+            return
+        if add_list_op(self.tensors, place, node):
+            self.frames.follow(place, node)
+            return
+        if self._variables.add_op(place, node):
             return
         call = self._call(node, outputs)
         measurements = self._callee.runtime.measurements

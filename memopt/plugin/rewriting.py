@@ -13,7 +13,7 @@ from memopt.plugin import marks
 from memopt.plugin.capture import current_capture
 from memopt.plugin.configs import config_of_functions, config_of_session
 from memopt.plugin.deadline import deadline
-from memopt.plugin.declared_functions import with_declared
+from memopt.plugin.inferred_shapes import with_declared, with_popped
 from memopt.plugin.native_item import is_function, item_of, read_names, read_shapes
 from memopt.plugin.policy import Policy, Unset, current_policy
 from memopt.plugin.records import (
@@ -118,7 +118,11 @@ class _Call:
         if not _is_last_turn(graph_def, self._device, config):
             marks.mark_seen(graph_def, (*names.fetched, *names.kept), self._device)
             return graph_def
-        return self._rewrite(graph_def, names, policy)
+        try:
+            return self._rewrite(graph_def, names, policy)
+        except _PassedOverError as reason:
+            RECORDS.add(self._record("passed over", str(reason)))
+            return None
 
     def _names(self) -> Names:
         """What the caller asks for.
@@ -161,7 +165,10 @@ class _Call:
         with deadline(policy.deadline_ms):
             item = item_of(graph_def, names)
             inferred = read_shapes(self._native, graph_def)
-            work = Work(item, with_declared(inferred, item), policy)
+            known = with_popped(with_declared(inferred, item), item)
+            work = Work(item, known, policy)
+            if work.why_not_ordered:
+                raise _PassedOverError(work.why_not_ordered)
             rewritten = work.finished() if work.is_worth_it else None
             # In the deadline, since the effects of edits in a report take time to add up.
             record = self._report(work)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from memopt.graph.backward import find_backward_nodes
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.op_types import NEXT_ITERATIONS
-from memopt.options import Level
 from memopt.plugin.policy import TRAINING
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ def why_not(graph_def: GraphDef, policy: Policy) -> str:
     2. It describes a pipeline of data, in which the operations run elsewhere.
     3. It computes no gradients, and only training steps are asked for. An op that serves nothing
        but gradients decides; where there is none, but variables are updated, the structure does.
-    4. It is to be ordered only where that is predicted to need less, and has lists in loops, as
-       recurrent layers do: what those hold is not known, so nothing can be predicted.
     """
     count = len(graph_def.node)
     if count < policy.min_nodes:
@@ -40,8 +37,6 @@ def why_not(graph_def: GraphDef, policy: Policy) -> str:
     ops = {node.op for node in graph_def.node}
     if any(_DATASET_OP.search(op) for op in ops):
         return "describes a data set"
-    if policy.only_lower and Level.parse(policy.level).orders and _has_lists_in_loops(ops):
-        return "what the lists in its loops hold is not known, so nothing can be predicted"
     if policy.only == TRAINING and not _computes_gradients(graph_def, ops):
         return "computes no gradients"
     return ""
@@ -60,5 +55,7 @@ def _computes_gradients(graph_def: GraphDef, ops: set[str]) -> bool:
     return has_updates and bool(find_backward_nodes(from_graph_def(graph_def)))
 
 
-def _has_lists_in_loops(ops: set[str]) -> bool:
+def has_lists_in_loops(graph_def: GraphDef) -> bool:
+    """Whether a graph has loops and lists, as recurrent layers do."""
+    ops = {node.op for node in graph_def.node}
     return not ops.isdisjoint(NEXT_ITERATIONS) and any(op.startswith("TensorList") for op in ops)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from memopt.buffers.kernel_call import INTER_OP_VARIABLE, Runtime, threads_from, usable_cores
 from memopt.cluster import VirtualCluster
+from memopt.context import Context
 from memopt.costs.choice import choose_planning_costs
 from memopt.errors import BudgetError, InvalidGraphError, MemoptError
 from memopt.fitting.times import estimate_overhead
@@ -15,11 +16,13 @@ from memopt.graph.graphdef import from_graph_def
 from memopt.graph.kernels import runs_onednn
 from memopt.graph.verify import verify_graph, verify_references
 from memopt.kernels.choice import choose_kernels, choose_times
-from memopt.options import Budget
+from memopt.options import Budget, Level
 from memopt.plugin import marks
 from memopt.plugin.device_memory import device_budget
 from memopt.plugin.records import RECORDS
+from memopt.plugin.screening import has_lists_in_loops
 from memopt.sequencing.frames import verify_loops
+from memopt.sequencing.step import Step
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -70,6 +73,28 @@ class Work:
             )
             found: OptimizationResult = error.result
             return found
+
+    @cached_property
+    def why_not_ordered(self) -> str:
+        """Why a step of recurrent layers stays as it is, or "".
+
+        An order inside of loops takes time in every turn, so it is made for a budget alone. Loops
+        are followed where their counters tell how often they run, and the sizes of all in them are
+        known.
+        """
+        graph_def, policy = self.item.graph_def, self.policy
+        if not policy.only_lower or not Level.parse(policy.level).orders:
+            return ""
+        if not has_lists_in_loops(graph_def):
+            return ""
+        if policy.budget is None:
+            return "an order inside of loops with lists takes time, and no budget asks for one"
+        step = Step.in_context(
+            from_graph_def(graph_def), Context.of_item(self.item, self.properties)
+        )
+        if step.buffer_graph.lists_are_told:
+            return ""
+        return "what the lists in its loops hold is not known, so nothing can be predicted"
 
     @property
     def report(self) -> OptimizationReport:

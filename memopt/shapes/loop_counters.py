@@ -22,7 +22,9 @@ def known_number(node: Node, numbers: Sequence[int | None]) -> int | None:
     return None if compute is None or other is None else compute(one, other)
 
 
-_KEEPS = frozenset({"Identity", "Max", "Min", "Reshape", "Cast", "Squeeze"})
+_KEEPS = frozenset(
+    "Identity Max Min Reshape Cast Squeeze Enter Exit NextIteration Switch LoopCond".split()
+)
 
 _COMPUTES: dict[str, Callable[[int, int], int]] = {
     "Add": lambda one, other: one + other,

@@ -232,19 +232,3 @@ def test_another_plugin_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(PluginError, match=r"other\.so: this plugin"):
         bridge.register(("NPU",))
-
-
-@pytest.mark.parametrize(
-    ("options", "is_passed_over"),
-    [({}, True), ({"only_lower": False}, False), ({"level": "recomputation_heuristics"}, False)],
-)
-def test_lists_in_loops_are_not_ordered_unless_that_is_asked_for(
-    options: dict[str, Any], is_passed_over: bool
-) -> None:
-    """A recurrent layer holds more in them than anybody predicts."""
-    policy = Policy(min_nodes=0, **options)
-    loop = graph_def("NextIteration", "TensorListSetItem", "TanhGrad")
-    reason = why_not(loop, policy)
-    assert ("lists in its loops" in reason) is is_passed_over
-    assert why_not(graph_def("NextIteration", "TanhGrad"), policy) == ""
-    assert why_not(graph_def("TensorListSetItem", "TanhGrad"), policy) == ""

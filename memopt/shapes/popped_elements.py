@@ -1,0 +1,138 @@
+"""Elements that a loop of Switch and Merge takes out of lists which another one has filled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memopt.graph import op_types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterator
+
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+    from memopt.shapes.tensor_properties import TensorProperties
+
+    Known = Callable[[str, int], TensorProperties | None]
+    """What is known of an output of a node."""
+
+_PUSH, _POP = "TensorListPushBack", "TensorListPopBack"
+_HANDED_ON = op_types.SWITCHES | op_types.ENTERS | {"Identity"}
+_SHAPED = "shaped"
+_COLOCATED = "_class"
+
+
+def pops_unknown(graph_def: GraphDef, known: Known) -> bool:
+    """Whether a loop takes elements of unknown shape out of lists."""
+    if not any(node.op in op_types.ENTERS for node in graph_def.node):
+        return False
+    return any(not _is_known(known(node.name, 1)) for node in graph_def.node if node.op == _POP)
+
+
+def with_popped_shapes(graph_def: GraphDef, known: Known) -> tuple[GraphDef, dict[str, str]]:
+    """The graph in which what is taken out of lists has its shape, for inference alone.
+
+    TensorFlow's shape functions follow a list into a loop and not out of it. What a loop of the
+    forward part has put into a list has the shape there that it has when the loop of its gradient
+    takes it out.
+
+    Args:
+        graph_def: The graph; it is not changed.
+        known: What is known of its tensors.
+
+    Returns:
+        The graph; and by name of what takes out: the node whose output is that with its shape.
+    """
+    completed = type(graph_def)()
+    completed.CopyFrom(graph_def)
+    by_name = {node.name: node for node in graph_def.node}
+    shaped = {}
+    for node in graph_def.node:
+        if node.op != _POP or _is_known(known(node.name, 1)):
+            continue
+        candidates = (
+            known(*_output(tensor))
+            for push in _pushes(node, by_name)
+            for tensor in (push.input[1], _next_value(push.input[1], by_name))
+        )
+        pushed = next((each for each in candidates if each is not None and each.is_known), None)
+        if pushed is not None:
+            shaped[node.name] = _unused(f"{node.name}/{_SHAPED}", by_name)
+            added = completed.node.add(name=shaped[node.name], op="EnsureShape")
+            added.input.append(f"{node.name}:1")
+            added.attr["T"].type = pushed.dtype
+            shape = added.attr["shape"].shape
+            shape.SetInParent()
+            for size in pushed.shape or ():
+                shape.dim.add(size=size)
+    for node in completed.node[: len(graph_def.node)]:
+        # It may name nodes that Grappler has taken out.
+        node.attr.pop(_COLOCATED, None)
+        for slot, name in enumerate(node.input):
+            source, port = _output(name)
+            if port == 1 and source in shaped:
+                node.input[slot] = shaped[source]
+    return completed, shaped
+
+
+def _unused(name: str, names: Container[str]) -> str:
+    while name in names:
+        name += "_"
+    return name
+
+
+def _pushes(pop: NodeDef, by_name: dict[str, NodeDef]) -> Iterator[NodeDef]:
+    """The operation that put in what is taken out, if it is found."""
+    name, has_left = _output(pop.input[0])[0], False
+    seen = set()
+    while (name, has_left) not in seen and name in by_name:
+        seen.add((name, has_left))
+        node = by_name[name]
+        if node.op == _PUSH:
+            yield node
+            return
+        source = _before(node, by_name, has_left=has_left)
+        if source is None:
+            return
+        has_left = has_left or node.op in op_types.EXITS
+        name = _output(source)[0]
+
+
+def _next_value(tensor: str, by_name: dict[str, NodeDef]) -> str:
+    """What a loop variable becomes in a turn; the tensor itself if it is none."""
+    node = by_name.get(_output(tensor)[0])
+    seen = set()
+    while node is not None and node.op in op_types.SWITCHES | {"Identity"} | op_types.MERGES:
+        if node.name in seen:
+            break
+        seen.add(node.name)
+        if node.op in op_types.MERGES:
+            last = _before(node, by_name, has_left=True)
+            closing = None if last is None else by_name.get(_output(last)[0])
+            return tensor if closing is None else str(closing.input[0])
+        node = by_name.get(_output(node.input[0])[0])
+    return tensor
+
+
+def _before(node: NodeDef, by_name: dict[str, NodeDef], *, has_left: bool) -> str | None:
+    """Where a list comes from: from outside of the loop, or behind its end, from the last turn."""
+    if node.op in op_types.MERGES:
+        for source in node.input:
+            before = by_name.get(_output(source)[0])
+            if before is not None and (before.op in op_types.NEXT_ITERATIONS) == has_left:
+                return str(source)
+        return None
+    if node.op in _HANDED_ON | op_types.EXITS | op_types.NEXT_ITERATIONS:
+        return str(node.input[0])
+    return None
+
+
+def _output(tensor: str) -> tuple[str, int]:
+    """A tensor's node and port."""
+    node, _, port = tensor.removeprefix("^").partition(":")
+    return node, int(port or 0)
+
+
+def _is_known(tensor: TensorProperties | None) -> bool:
+    return tensor is not None and tensor.is_known

@@ -1,0 +1,44 @@
+"""Recurrent layers inside TensorFlow: what their loops hold is predicted, and budgets are kept."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support.child import run_child
+
+FEATURES = {"convolutional": 4 * 12 * 16 * 16 * 4 * 4}
+"""Bytes of a batch that is copied in the step and predicted as held before."""
+
+
+def trained(layer: str, options: dict[str, Any] | None) -> dict[str, Any]:
+    return run_child("recurrent", layer, json.dumps(options), TF_CPU_ALLOCATOR_USE_BFC="1")
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        "lstm",
+        "gru",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("bidirectional", "convolutional")),
+    ],
+)
+def test_what_loops_hold_is_predicted(layer: str) -> None:
+    """Within a budget, with the same bits."""
+    off = trained(layer, None)
+    within = trained(layer, {"budget": "70%"})
+    ((outcome, reason, predicted),) = within["records"]
+    assert outcome == "rewritten", reason
+    assert within["weights"] == off["weights"]
+    batch_bytes = FEATURES.get(layer, 64 * 48 * 32 * 4)
+    # Two loops side by side may be further apart than is predicted.
+    assert within["own"] <= predicted * (1.05 if layer == "bidirectional" else 1.02) + batch_bytes
+    assert within["own"] >= predicted * 0.9
+    assert within["own"] < 0.85 * off["own"]
+
+
+def test_without_a_budget_loops_with_lists_keep_their_time() -> None:
+    ((outcome, reason, _),) = trained("lstm", {})["records"]
+    assert outcome == "passed over"
+    assert "no budget asks for one" in reason
