@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from memopt.buffers.placed_tensors import PlacedTensors
     from memopt.graph.graph import Node, Tensor
 
-_OUTSIDE = b""
+_NO_NAME = b""
 _LIST = "TensorList"
 _FOLLOWED = frozenset(
     "TensorListReserve TensorListFromTensor TensorListPushBack TensorListSetItem TensorListPopBack "
@@ -66,9 +66,10 @@ class FrameLists:
 
     def leaves(self, place: int) -> bool:
         """Whether a node is the end of a loop that is followed."""
-        frame = self._frame_of[place]
-        is_exit = self._tensors.numbering.nodes[place].op in op_types.EXITS
-        return is_exit and frame is not None and frame.is_followed
+        frame, node = self._frame_of[place], self._tensors.numbering.nodes[place]
+        if frame is None or not frame.is_followed or node.op not in op_types.EXITS:
+            return False
+        return _merge_behind(node.inputs[0]) in frame.next_of
 
     def result(self, place: int) -> int:
         """The buffer that leaves a loop: what its last turn made."""
@@ -77,7 +78,7 @@ class FrameLists:
         if not frame.is_ended:
             self._end(frame)
         tensors = self._tensors
-        merge = tensors.numbering.nodes[place].inputs[0].node.inputs[0].node
+        merge = _merge_behind(tensors.numbering.nodes[place].inputs[0])
         buffer = tensors.buffer(frame.next_value(merge))
         for element in tensors.pool.contents.get(buffer, ()):
             if element in frame.grown:
@@ -148,13 +149,14 @@ class FrameLists:
             if node.op in op_types.ENTERS:
                 if frame is not None:
                     frame.is_followed = False
-                name = node.attributes["frame_name"].s
-                frame = self._frames.setdefault(name, _Frame())
+                name = node.attributes.get("frame_name")
+                frame = self._frames.setdefault(name.s if name else _NO_NAME, _Frame())
             self._frame_of[place] = frame
             if frame is not None:
                 frame.add(place, node)
         for frame in self._frames.values():
-            frame.is_followed = frame.is_followed and frame.condition is not None
+            is_whole = frame.has_lists and frame.condition is not None
+            frame.is_followed = frame.is_followed and is_whole
         self.order = self._ordered()
 
     def _behind(self, place: int) -> _Frame | None:

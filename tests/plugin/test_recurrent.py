@@ -20,8 +20,10 @@ def trained(layer: str, options: dict[str, Any] | None) -> dict[str, Any]:
     "layer",
     [
         "lstm",
-        "gru",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("bidirectional", "convolutional")),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("gru", "bidirectional", "convolutional")
+        ),
     ],
 )
 def test_what_loops_hold_is_predicted(layer: str) -> None:
