@@ -139,13 +139,12 @@ class FrameLists:
         numbering = self._tensors.numbering
         for place in numbering.order:
             node = numbering.nodes[place]
-            inside = {self._behind(numbering.place(source)) for source in _sources(node)} - {None}
-            if len(inside) > 1:
+            behind = (self._behind(numbering.place(source)) for source in _sources(node))
+            inside = list(dict.fromkeys(frame for frame in behind if frame is not None))
+            for one in inside[1:] and inside:
                 # A loop in a loop.
-                for frame in inside:
-                    assert frame is not None
-                    frame.is_followed = False
-            frame = next(iter(inside), None)
+                one.is_followed = False
+            frame = inside[0] if inside else None
             if node.op in op_types.ENTERS:
                 if frame is not None:
                     frame.is_followed = False
@@ -157,7 +156,8 @@ class FrameLists:
         for frame in self._frames.values():
             is_whole = frame.has_lists and frame.condition is not None
             frame.is_followed = frame.is_followed and is_whole
-        self.order = self._ordered()
+        if any(frame.is_followed for frame in self._frames.values()):
+            self.order = self._ordered()
 
     def _behind(self, place: int) -> _Frame | None:
         """The loop in which what reads a node runs."""
