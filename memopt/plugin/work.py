@@ -89,9 +89,8 @@ class Work:
             return ""
         if policy.budget is None:
             return "an order inside of loops with lists takes time, and no budget asks for one"
-        step = Step.in_context(
-            from_graph_def(graph_def), Context.of_item(self.item, self.properties)
-        )
+        context = replace(Context.of_item(self.item, self.properties), runtime=runtime_here())
+        step = Step.in_context(from_graph_def(graph_def), context)
         if step.buffer_graph.lists_are_told:
             return ""
         return "what the lists in its loops hold is not known, so nothing can be predicted"
