@@ -42,9 +42,9 @@ class MemoryLimits(NamedTuple):
 def find_limits(budget: Budget, before: MemoryTimeline) -> MemoryLimits:
     """What a budget means for a step.
 
-    Where it runs on several devices, one figure is the budget of each. A share is one of what the
-    step adds where it adds most: so much may it add on each device, and what adds less by itself
-    need not become less.
+    Where it runs on several devices, one figure is the budget of each, and a share that of what the
+    step adds on each. Where it adds no more than that share of what it adds where it adds most, it
+    need not add less, and may add as much.
 
     Args:
         budget: What was asked for.
@@ -93,7 +93,9 @@ def _limits_of_devices(budget: Budget, peaks: Sequence[_DevicePeak]) -> dict[str
             if own is not None:
                 limits[peak.name] = own.limit_bytes(peak.held_bytes, peak.step_peak_bytes)
         elif not budget.percent or peak.step_peak_bytes * _SMALLEST_PART >= most_bytes:
-            limits[peak.name] = budget.limit_bytes(peak.held_bytes, most_bytes)
+            own_bytes = budget.limit_bytes(peak.held_bytes, peak.step_peak_bytes)
+            largest_bytes = budget.limit_bytes(peak.held_bytes, most_bytes)
+            limits[peak.name] = own_bytes if peak.peak_bytes > largest_bytes else largest_bytes
     return limits
 
 

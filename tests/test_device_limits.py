@@ -107,8 +107,8 @@ def test_what_another_device_reads_late_is_computed_again_late(kind: str) -> Non
     assert all(any(name.startswith("b") for name in all_before(result, copy)) for copy in copies)
 
 
-def test_a_share_is_one_of_what_the_device_needs_that_needs_most() -> None:
-    """The second device sends what it makes, and holds little of it."""
+def test_a_device_that_needs_little_need_not_need_less() -> None:
+    """The second device sends what it makes, and holds less than the share of the first one's."""
     devices = devices_of(memopt.optimize(crossing("GPU:0", "GPU:1", 16), budget="60%"))
     first, second = devices["GPU:0"], devices["GPU:1"]
     most = first.peak_before_bytes - first.held_bytes
