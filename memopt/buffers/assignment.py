@@ -73,7 +73,7 @@ def buffer_graph_of(
         producers=[
             [
                 *(p for p in dict.fromkeys(sources) if nodes[p].op not in NEXT_ITERATIONS),
-                *(builder.frames.inside(place) if builder.frames.leaves(place) else ()),
+                *builder.frames.inside(place),
             ]
             for place, sources in enumerate(producers)
         ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.graph import op_types
-from memopt.shapes.loop_counters import known_number
+from memopt.shapes.loop_counters import count_turns, known_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,8 +22,6 @@ _FOLLOWED = frozenset(
 """Of the ops on lists those that loops may have."""
 _HANDED_ON = op_types.SWITCHES | {"Identity"}
 _ELSEWHERE = frozenset({op_types.DT_RESOURCE, op_types.DT_VARIANT})
-_MOST_TURNS = 1 << 40
-"""A loop that takes more does not end."""
 
 
 class FrameLists:
@@ -172,8 +170,7 @@ class FrameLists:
         users: list[list[int]] = [[] for _ in nodes]
         for place, producers in enumerate(numbering.producers):
             before = [p for p in producers if nodes[p].op not in op_types.NEXT_ITERATIONS]
-            if self.leaves(place):
-                before += self.inside(place)
+            before += self.inside(place)
             for producer in before:
                 users[producer].append(place)
             waiting[place] = len(before)
@@ -190,9 +187,9 @@ class FrameLists:
         return list(numbering.order)
 
     def inside(self, place: int) -> Iterable[int]:
-        """The places that close the turns of the loop which a node leaves."""
+        """The places that close the turns of the loop which a node leaves, if it is followed."""
         frame = self._frame_of[place]
-        return () if frame is None else frame.next_places
+        return frame.next_places if frame is not None and self.leaves(place) else ()
 
     def _push(self, place: int, node: Node, frame: _Frame) -> None:
         tensors, (_, element) = self._tensors, node.inputs
@@ -209,7 +206,8 @@ class FrameLists:
         """Let what turns keep count as often as there are turns."""
         tensors, pool = self._tensors, self._tensors.pool
         frame.is_ended = True
-        turns = self._count_turns(frame)
+        counters = self._counters(frame)
+        turns = self._count_turns(frame, counters)
         if not turns:
             frame.is_followed = frame.is_ended = False
             return
@@ -228,7 +226,7 @@ class FrameLists:
             else:
                 pool.size_bytes[buffer] *= turns
         self._hold_lists(frame)
-        for merge, (first, step) in self._counters(frame).items():
+        for merge, (first, step) in counters.items():
             pool.numbers[tensors.buffer(frame.next_value(merge))] = first + turns * step
 
     def _hold_lists(self, frame: _Frame) -> None:
@@ -253,29 +251,15 @@ class FrameLists:
                 found[merge] = first, second - first
         return found
 
-    def _count_turns(self, frame: _Frame) -> int:
+    def _count_turns(self, frame: _Frame, counters: dict[Node, tuple[int, int]]) -> int:
         """How often a loop's test says yes; 0 where that cannot be told."""
-        counters = self._counters(frame)
         assert frame.condition is not None
         (test,) = frame.condition.inputs
 
         def goes_on(turn: int) -> bool:
             return bool(self._evaluate(test, counters, turn))
 
-        beyond = 1
-        while beyond <= _MOST_TURNS and goes_on(beyond - 1):
-            beyond *= 2
-        if beyond == 1 or beyond > _MOST_TURNS:
-            return 0
-        # The test says yes before turn `within`, and no before turn `beyond`.
-        within, beyond = beyond // 2 - 1, beyond - 1
-        while beyond - within > 1:
-            middle = (within + beyond) // 2
-            if goes_on(middle):
-                within = middle
-            else:
-                beyond = middle
-        return within + 1
+        return count_turns(goes_on) if goes_on(0) else 0
 
     def _evaluate(
         self, test: Tensor, counters: dict[Node, tuple[int, int]], turn: int

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
+
+from memopt.shapes.loop_counters import count_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -13,9 +16,6 @@ if TYPE_CHECKING:
 
     Test = Callable[[Sequence[int]], Turn]
     Elements = tuple[int, ...]
-
-_MOST_TURNS = 1 << 40
-"""A loop that takes more does not end."""
 
 
 def skip_turns(
@@ -39,7 +39,8 @@ def skip_turns(
         some_turns: How many turns are still to come after that.
     """
     steps = _find_steps(pool, states)
-    turns = _count_turns(pool, states[-1], steps, test) if any(steps) else 0
+    goes_on = partial(_goes_on, pool, states[-1], steps, test)
+    turns = count_turns(goes_on) if any(steps) else 0
     skipped = turns - some_turns
     if skipped <= 0:
         return
@@ -67,23 +68,6 @@ def _find_steps(pool: Pool, states: Sequence[Sequence[int]]) -> list[int]:
         else:
             steps.append(third - second)
     return steps
-
-
-def _count_turns(pool: Pool, state: Sequence[int], steps: Sequence[int], test: Test) -> int:
-    """How many turns come from a state on; 0 where that cannot be told."""
-    beyond = 1
-    while beyond <= _MOST_TURNS and _goes_on(pool, state, steps, test, beyond):
-        beyond *= 2
-    if beyond > _MOST_TURNS:
-        return 0
-    within = beyond // 2
-    while beyond - within > 1:
-        middle = (within + beyond) // 2
-        if _goes_on(pool, state, steps, test, middle):
-            within = middle
-        else:
-            beyond = middle
-    return beyond
 
 
 def _goes_on(

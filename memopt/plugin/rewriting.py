@@ -112,13 +112,9 @@ class _Call:
             config = config_of_functions() if is_function(graph_def) else config_of_session()
             policy = self._choose(graph_def, config)
             names = self._names()
-        except _PassedOverError as reason:
-            RECORDS.add(self._record("passed over", str(reason)))
-            return None
-        if not _is_last_turn(graph_def, self._device, config):
-            marks.mark_seen(graph_def, (*names.fetched, *names.kept), self._device)
-            return graph_def
-        try:
+            if not _is_last_turn(graph_def, self._device, config):
+                marks.mark_seen(graph_def, (*names.fetched, *names.kept), self._device)
+                return graph_def
             return self._rewrite(graph_def, names, policy)
         except _PassedOverError as reason:
             RECORDS.add(self._record("passed over", str(reason)))

@@ -10,6 +10,31 @@ if TYPE_CHECKING:
     from memopt.graph.graph import Node
 
 
+_MOST_TURNS = 1 << 40
+"""A loop that takes more does not end."""
+
+
+def count_turns(goes_on: Callable[[int], bool]) -> int:
+    """How often a loop runs whose test says yes once; 0 where it does not end.
+
+    Args:
+        goes_on: Whether the test says yes again after so many turns.
+    """
+    beyond = 1
+    while beyond <= _MOST_TURNS and goes_on(beyond):
+        beyond *= 2
+    if beyond > _MOST_TURNS:
+        return 0
+    within = beyond // 2
+    while beyond - within > 1:
+        middle = (within + beyond) // 2
+        if goes_on(middle):
+            within = middle
+        else:
+            beyond = middle
+    return beyond
+
+
 def known_number(node: Node, numbers: Sequence[int | None]) -> int | None:
     """What a node makes of known integers: counters of loops and their tests."""
     if not numbers or numbers[0] is None:

@@ -118,8 +118,7 @@ class MemoryLimiter:
         reached = {part: part.limit_bytes for part in parts}
         for _ in range(_ROUNDS):
             for number, part in enumerate(parts):
-                graph, sequence = network.buffer_graph, network.sequence
-                within = [one for one in parts if one.peak_bytes(graph, sequence) <= reached[one]]
+                within = _within(reached, network)
                 if part in within:
                     continue
                 share = limits.time_limit.share(1 / (len(parts) - number))
@@ -129,8 +128,7 @@ class MemoryLimiter:
                 reached[part] = max(part.limit_bytes, _highest_bytes(done, part))
                 network, limits = self._look_again(done)
             final = self._keep(network, limits)
-            graph, sequence = final.buffer_graph, final.sequence
-            if all(part.peak_bytes(graph, sequence) <= reached[part] for part in parts):
+            if len(_within(reached, final)) == len(reached):
                 break
             network, limits = self._look_again(final)
         return final
@@ -239,6 +237,16 @@ class MemoryLimiter:
         numbering = Numbering.of(graph)
         sequence = step.settle([numbering.place(node) for node in nodes])
         return simulate(self.padded(step.buffer_graph), sequence)
+
+
+def _within(
+    limits_bytes: Mapping[PartBudget, int], order: Network | MemoryTimeline
+) -> list[PartBudget]:
+    """The parts that need no more than a limit in an order."""
+    graph, sequence = order.buffer_graph, order.sequence
+    return [
+        part for part, limit in limits_bytes.items() if part.peak_bytes(graph, sequence) <= limit
+    ]
 
 
 def _highest_bytes(timeline: MemoryTimeline, part: PartBudget | None) -> int:

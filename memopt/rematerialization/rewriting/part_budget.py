@@ -41,7 +41,3 @@ class PartBudget(ABC):
     def peak_bytes(self, buffer_graph: BufferGraph, sequence: Sequence[int]) -> int:
         """The most that the part has in use in a step."""
         return simulate(self.buffers(buffer_graph), sequence).peak_bytes
-
-    def is_kept(self, buffer_graph: BufferGraph, sequence: Sequence[int]) -> bool:
-        """Whether that is within the budget."""
-        return self.peak_bytes(buffer_graph, sequence) <= self.limit_bytes
