@@ -22,6 +22,7 @@ class Context:
     Attributes:
         fed: Names of the nodes whose output the caller gives: their own computation does not run.
         fetched: Names of the nodes that the caller asks for.
+        fetched_tensors: Those tensors of them, `node:port`, that it asks for.
         kept: Names of further nodes that must stay as they are called.
         properties: Shapes and types of the graph's tensors; unknown where nothing was inferred.
         simulated: The step's timeline and memory on the devices that it runs on; `None` where no
@@ -38,6 +39,7 @@ class Context:
     properties: Properties
     fed: frozenset[str] = frozenset()
     fetched: frozenset[str] = frozenset()
+    fetched_tensors: frozenset[str] = frozenset()
     kept: frozenset[str] = frozenset()
     simulated: SimulatedMemory | None = None
     budget_bytes: int = 0
@@ -55,6 +57,7 @@ class Context:
             properties,
             fed=_nodes(item.feed),
             fetched=_nodes(item.fetch),
+            fetched_tensors=frozenset(item.fetched_tensors),
             kept=_nodes(item.keep),
             simulated=simulated,
             in_function=item.in_function,

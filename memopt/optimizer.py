@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.attempts import attempts, is_better, is_futile, keeps_budgets
+from memopt.checkpointed import checkpointed
 from memopt.collector import collector_paused
 from memopt.costs.choice import AUTO, choose_costs, choose_planning_costs
 from memopt.device_limits import MemoryLimits, device_memory, find_limits
@@ -19,6 +20,7 @@ from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level
 from memopt.passes import (
     AddnScheduling,
     BypassBarriers,
+    CheckpointLoops,
     Fission,
     FoldShapes,
     Ordering,
@@ -32,7 +34,7 @@ from memopt.passes import (
     Swapping,
 )
 from memopt.pipeline import Pipeline
-from memopt.prepared import Prepared, Simulators, find_parts, verify_item
+from memopt.prepared import Prepared, Simulators, Source, find_parts, verify_item
 from memopt.rematerialization.rewriting.function_budgets import find_body_limits
 from memopt.rematerialization.rewriting.scope_budgets import parse_scopes
 from memopt.result import OptimizationReport, OptimizationResult, RuntimeMemory
@@ -120,6 +122,7 @@ class MemoryOptimizer(DisplayedFields):
                 that it does not have.
         """
         level = Level.parse(self.level)
+        first: list[Pass] = []
         once: list[Pass] = []
         repeated: list[Pass] = []
         if level.relaxes:
@@ -137,6 +140,7 @@ class MemoryOptimizer(DisplayedFields):
         if level.orders:
             once.append(PinSums())
             if self.budget is not None:
+                first.append(CheckpointLoops())
                 once.append(RunningSums())
             once += [BypassBarriers(), FoldShapes(), SerialLoops()]
             if self.budget is None:
@@ -153,7 +157,7 @@ class MemoryOptimizer(DisplayedFields):
                     same_sums=not self.as_grappler,
                 )
             )
-        chosen = {pass_.name: pass_ for pass_ in (*once, *repeated)}
+        chosen = {pass_.name: pass_ for pass_ in (*first, *once, *repeated)}
         for spec in self.pass_options:
             name = spec.partition("{")[0]
             if name not in chosen:
@@ -165,12 +169,13 @@ class MemoryOptimizer(DisplayedFields):
         return Pipeline(
             tuple(chosen[pass_.name] for pass_ in once),
             tuple(chosen[pass_.name] for pass_ in repeated),
+            tuple(chosen[pass_.name] for pass_ in first),
         )
 
     def passes(self) -> tuple[Pass, ...]:
         """The passes of this level, in order."""
         pipeline = self.pipeline()
-        return (*pipeline.once, *pipeline.repeated)
+        return (*pipeline.first, *pipeline.once, *pipeline.repeated)
 
     def optimize(
         self,
@@ -203,27 +208,15 @@ class MemoryOptimizer(DisplayedFields):
         if properties is None:
             infer = Properties.as_in_grappler if self.as_grappler else Properties.of
             properties = infer(item)
-        best: OptimizationResult | None = None
-        is_plan = False
-        prepared = self._prepare(item, properties, simulators)
-        for attempt in attempts(pipeline, is_out_of_reach=prepared.is_out_of_reach):
-            if best is not None:
-                prepared = self._prepare(item, properties, simulators)
-            result = self._run(attempt, prepared, deadline_s)
-            has_plan = not is_futile(attempt, result)
-            if best is None or not is_plan or (has_plan and is_better(result, best)):
-                best, is_plan = result, has_plan
-            if keeps_budgets(best) or time.monotonic() > deadline_s:
-                break
-        assert best is not None
+        run = _Attempts(self, pipeline, simulators, deadline_s)
+        best = run.best(self.prepare(Source(item, properties), simulators))
         if best.report.runtime is not None:
             _check_budgets(pipeline, best, best.report.runtime)
         return best
 
-    def _prepare(
-        self, item: GrapplerItem, properties: Properties, simulators: Simulators
-    ) -> Prepared:
+    def prepare(self, source: Source, simulators: Simulators) -> Prepared:
         """An item's graph, verified and ready to be rewritten."""
+        item, properties = source.item, source.properties
         is_auto = self.costs == AUTO
         costs = choose_planning_costs(AUTO, item) if is_auto else simulators.costs
         with collector_paused():
@@ -238,15 +231,14 @@ class MemoryOptimizer(DisplayedFields):
             before = self._runtime_memory(parts[0])
             limits = self._limits(before)
             parts[0] = parts[0].limited(limits)
-        return Prepared(graph, properties, tuple(parts), before, limits)
+        return Prepared(source, graph, tuple(parts), len(graph), before, limits)
 
-    def _run(self, pipeline: Pipeline, prepared: Prepared, deadline_s: float) -> OptimizationResult:
+    def run(self, pipeline: Pipeline, prepared: Prepared, deadline_s: float) -> OptimizationResult:
         """What one pipeline makes of an item's graph, whether it keeps the budget or not."""
         graph, parts, limits = prepared.graph, prepared.parts, prepared.limits
-        nodes_before = len(graph)
         with collector_paused():
             graphs = {
-                part.function: pipeline.run(*part, deadline_s)
+                part.function: prepared.source.reported(pipeline.run(*part, deadline_s))
                 for part in self._in_turn(parts, limits.budget_bytes)
             }
             before, after = prepared.before, self._runtime_memory(parts[0])
@@ -264,9 +256,9 @@ class MemoryOptimizer(DisplayedFields):
             report=OptimizationReport(
                 level=Level.parse(self.level),
                 graphs=tuple(graphs[part.function] for part in parts),
-                nodes_before=nodes_before,
+                nodes_before=prepared.nodes_before,
                 nodes_after=len(graph),
-                properties=prepared.properties,
+                properties=prepared.source.properties,
                 runtime=runtime,
             ),
         )
@@ -303,6 +295,50 @@ class MemoryOptimizer(DisplayedFields):
         if self.budget is None or before is None:
             return MemoryLimits()
         return find_limits(Budget.parse(self.budget), before)
+
+
+class _Attempts(NamedTuple):
+    """How the budgets of one step are tried to be kept."""
+
+    optimizer: MemoryOptimizer
+    pipeline: Pipeline
+    simulators: Simulators
+    deadline_s: float
+
+    def best(self, prepared: Prepared) -> OptimizationResult:
+        """The step with the lowest peak that is found, or the first one that keeps the budgets.
+
+        Where the graph as it is does not, its loops run in segments; see `CheckpointLoops`. That
+        comes first where a single operation, as a loop is one, needs more than the budget.
+        """
+        best = None if prepared.is_out_of_reach else self._best_of(prepared)
+        if best is not None and keeps_budgets(best):
+            return best
+        source = checkpointed(prepared.source, self.pipeline.of_first, self.simulators)
+        if not source.is_changed:
+            if best is None:
+                return self._best_of(prepared._replace(source=source))
+            return source.told_in(best)
+        changed = self.optimizer.prepare(source, self.simulators).measured_by(prepared)
+        result = self._best_of(changed)
+        return result if best is None or is_better(result, best) else best
+
+    def _best_of(self, prepared: Prepared) -> OptimizationResult:
+        """The best of what can be made of a graph."""
+        best: OptimizationResult | None = None
+        is_plan = False
+        first = prepared
+        for attempt in attempts(self.pipeline, is_out_of_reach=prepared.is_out_of_reach):
+            if best is not None:
+                prepared = self.optimizer.prepare(first.source, self.simulators).measured_by(first)
+            result = self.optimizer.run(attempt, prepared, self.deadline_s)
+            has_plan = not is_futile(attempt, result)
+            if best is None or not is_plan or (has_plan and is_better(result, best)):
+                best, is_plan = result, has_plan
+            if keeps_budgets(best) or time.monotonic() > self.deadline_s:
+                break
+        assert best is not None
+        return best
 
 
 def _check_budgets(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.buffers.kernel_signature import is_compiled
@@ -16,7 +17,7 @@ from memopt.simulation.virtual_scheduler import SchedulerOptions, VirtualSchedul
 from memopt.simulation.wiring import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.cluster import VirtualCluster
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from memopt.device_limits import MemoryLimits
     from memopt.graph.graph import Graph, Node
     from memopt.item import GrapplerItem
+    from memopt.result import GraphReport, OptimizationResult, PassReport
     from memopt.shapes.properties import Properties
 
 
@@ -75,20 +77,51 @@ class Part(NamedTuple):
         return self._replace(context=known)
 
 
+class Source(NamedTuple):
+    """A graph from which an optimization can begin.
+
+    Attributes:
+        item: The graph and its use.
+        properties: The sizes of its tensors.
+        reports: By function, "" for the main graph: what was done to it already.
+    """
+
+    item: GrapplerItem
+    properties: Properties
+    reports: Mapping[str, tuple[PassReport, ...]] = MappingProxyType({})
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether anything was done to it."""
+        return any(report.edits for reports in self.reports.values() for report in reports)
+
+    def reported(self, report: GraphReport) -> GraphReport:
+        """What passes did to a graph, after what was done to it before."""
+        done = self.reports.get(report.function, ())
+        return replace(report, passes=(*done, *report.passes)) if done else report
+
+    def told_in(self, result: OptimizationResult) -> OptimizationResult:
+        """A result that says as well why nothing was done before."""
+        graphs = tuple(map(self.reported, result.report.graphs))
+        return replace(result, report=replace(result.report, graphs=graphs))
+
+
 class Prepared(NamedTuple):
     """A graph that is ready to be rewritten, once.
 
     Attributes:
+        source: Where the graph comes from.
         graph: The main graph; passes change it in place.
-        properties: The sizes of its tensors.
         parts: It and the bodies of functions that it calls, callers first.
+        nodes_before: How many nodes the main graph had as it was given.
         before: The step's memory as it is, at a level that looks at it.
         limits: What the budget means for it.
     """
 
+    source: Source
     graph: Graph
-    properties: Properties
     parts: tuple[Part, ...]
+    nodes_before: int
     before: MemoryTimeline | None
     limits: MemoryLimits
 
@@ -99,6 +132,15 @@ class Prepared(NamedTuple):
             return False
         largest = largest_working_set(self.before.buffer_graph, self.before.sequence)
         return largest.size_bytes > self.limits.budget_bytes
+
+    def measured_by(self, original: Prepared) -> Prepared:
+        """The same, compared with the step as it was given."""
+        return self._replace(
+            nodes_before=original.nodes_before,
+            before=original.before,
+            limits=original.limits,
+            parts=tuple(part.limited(original.limits) for part in self.parts[:1]) + self.parts[1:],
+        )
 
 
 def find_parts(

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from memopt.graph.graph import Graph
 
 COPY_PREFIX = "Recomputed/"
 TRIGGER_PREFIX = "RecomputeTrigger/"
 
 
-def free_name(name: str, graph: Graph, separator: str = "/") -> str:
-    """A name that no node has: the name itself, or with a number behind it."""
+def free_name(name: str, taken: Graph | Container[str], separator: str = "/") -> str:
+    """A name that is not taken: the name itself, or with a number behind it."""
     number, found = 0, name
-    while found in graph:
+    while found in taken:
         number += 1
         found = f"{name}{separator}{number}"
     return found

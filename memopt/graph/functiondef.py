@@ -39,6 +39,8 @@ class Library:
             name: function for name, function in self._declared.items() if not _is_stub(function)
         }
         self._graphs: dict[str, Graph] = {}
+        self._added: dict[str, FunctionDef] = {}
+        """What is not in the message, which is the caller's."""
 
     def names(self) -> tuple[str, ...]:
         """The names of the functions that have a body, in the order of the library."""
@@ -48,6 +50,17 @@ class Library:
         """The signature of a function, or `None` when there is none of that name."""
         function = self._declared.get(name)
         return None if function is None else function.signature
+
+    def add(self, function: FunctionDef) -> None:
+        """Put in a function by a name that no other has."""
+        name = function.signature.name
+        assert name not in self._declared
+        self._added[name] = self._declared[name] = self._functions[name] = function
+
+    def remove_added(self, name: str) -> None:
+        """Take out a function that was put in."""
+        del self._added[name], self._declared[name], self._functions[name]
+        self._graphs.pop(name, None)
 
     def stays_a_call(self, name: str) -> bool:
         """Whether a function is declared not to be inlined: TensorFlow prepares it by itself."""
@@ -103,15 +116,16 @@ class Library:
 
     @property
     def changed(self) -> bool:
-        """Whether any loaded body has changed."""
-        return any(graph.changed for graph in self._graphs.values())
+        """Whether any loaded body has changed, or a function was put in."""
+        return bool(self._added) or any(graph.changed for graph in self._graphs.values())
 
     def to_proto(self) -> FunctionDefLibrary:
-        """The library with every changed body replaced: a new message."""
+        """The library with every changed body replaced and what was put in: a new message."""
         from tensorflow.core.framework import function_pb2
 
         library: FunctionDefLibrary = function_pb2.FunctionDefLibrary()
         library.CopyFrom(self._library)
+        library.function.extend(self._added.values())
         for function in library.function:
             graph = self._graphs.get(function.signature.name)
             if graph is not None and graph.changed:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.display import Overview, Table, names_text
 from memopt.errors import RewriteError
+from memopt.graph.functiondef import Library
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,6 +24,7 @@ class Touches(Enum):
     ATTRIBUTES = auto()
     OPS = auto()
     DEVICES = auto()
+    FUNCTIONS = auto()
 
 
 class Decision(NamedTuple):
@@ -148,7 +150,8 @@ class Rewriter:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._steps: list[tuple[Node, NodeState | None, bool]] = []
+        self._steps: list[tuple[Node | str, NodeState | None, bool]] = []
+        """What to undo: a node with the state that it had, or a function by its name."""
         self._edits: list[Edit] = []
         self._declined: list[Declined] = []
         self._open: OpenEdit | None = None
@@ -249,6 +252,17 @@ class Rewriter:
         record.touches.add(Touches.NODES)
         return node
 
+    def add_function(self, function: Any) -> None:
+        """Put a function, a FunctionDef, into the library of the graph.
+
+        Raises:
+            RewriteError: No edit is open, or the graph has no library of its own.
+        """
+        record = self._require_open()
+        self._library().add(function)
+        self._steps.append((function.signature.name, None, True))
+        record.touches.add(Touches.FUNCTIONS)
+
     def remove_node(self, node: Node) -> None:
         """Take out a node that nothing uses.
 
@@ -312,6 +326,12 @@ class Rewriter:
             record.changed[node.name] = None
         record.touches.update(touches)
 
+    def _library(self) -> Library:
+        library = self.graph.library
+        if not isinstance(library, Library):
+            raise RewriteError("the graph has no library for a new function")
+        return library
+
     def _require_open(self) -> OpenEdit:
         if self._open is None:
             raise RewriteError("a graph is changed inside `with rewriter.edit(reason)`")
@@ -320,7 +340,9 @@ class Rewriter:
     def _undo(self, steps: int) -> None:
         while len(self._steps) > steps:
             node, state, added = self._steps.pop()
-            if state is not None:
+            if isinstance(node, str):
+                self._library().remove_added(node)
+            elif state is not None:
                 self.graph.set_state(node, state)
             elif added:
                 self.graph.remove_node(node)

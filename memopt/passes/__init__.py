@@ -4,6 +4,7 @@ from memopt.context import Context
 from memopt.passes.addn_scheduling import AddnScheduling
 from memopt.passes.base import Pass
 from memopt.passes.bypass_barriers import BypassBarriers
+from memopt.passes.checkpoint_loops import CheckpointLoops
 from memopt.passes.compiled_rematerialization import CompiledRematerialization
 from memopt.passes.fission import Fission
 from memopt.passes.fold_shapes import FoldShapes
@@ -19,6 +20,8 @@ from memopt.passes.serial_loops import SerialLoops
 from memopt.passes.swapping import Swapping
 
 PASSES: tuple[type[Pass], ...] = (
+    # Before all others: what is known of a graph has to be inferred anew after it.
+    CheckpointLoops,
     # First, as in Grappler: it looks at the graph as the user wrote it.
     RelaxAllocator,
     # Before anything moves: what decides the bits of sums is held to what it is now.
@@ -49,6 +52,7 @@ __all__ = [
     "PASSES",
     "AddnScheduling",
     "BypassBarriers",
+    "CheckpointLoops",
     "CompiledRematerialization",
     "Context",
     "Fission",

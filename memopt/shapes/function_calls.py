@@ -91,6 +91,14 @@ def has_loops(graph_def: GraphDef) -> bool:
     return any(node.op in LOOPS for node in graph_def.node)
 
 
+def has_loops_anywhere(graph_def: GraphDef) -> bool:
+    """Whether a node of the graph, or of one of its functions, is a loop over functions."""
+    functions = graph_def.library.function
+    return has_loops(graph_def) or any(
+        node.op in LOOPS for function in functions for node in function.node_def
+    )
+
+
 def bypass_loops(graph_def: GraphDef) -> None:
     """Let readers of a handle or tensor list that comes out of a loop read what went in.
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from memopt.graph.rewriter import Checkpoint, Edit
 
 OPTIONS = {
+    "checkpoint-loops": ("checkpoint-loops", "checkpoint-loops{segment_turns=2}"),
     "relax-allocator": ("relax-allocator",),
     "pin-sums": ("pin-sums",),
     "running-sums": ("running-sums",),
@@ -217,7 +218,7 @@ def test_work_is_found_in_every_model(spec: str, outcomes: Callable[[str], Outco
 @pytest.mark.parametrize("spec", [s for s in SPECS if s not in {*FIND_WORK, *NEED_HINTS}])
 def test_work_is_found_in_a_model(spec: str, tiny_item: Callable[[str], GrapplerItem]) -> None:
     item = on_device(tiny_item(WITH_LARGE_TENSORS), GPU.name)
-    if spec == "serial-loops":
+    if spec == "serial-loops" or spec.startswith("checkpoint-loops"):
         item = tiny_item("lstm")
     if spec == "running-sums":
         item = tiny_item("bert")

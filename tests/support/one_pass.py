@@ -60,6 +60,7 @@ def run_pass(item: GrapplerItem, *passes: Pass) -> Done:
         properties,
         fed=_nodes(item.feed),
         fetched=_nodes(item.fetch),
+        fetched_tensors=frozenset(item.fetched_tensors),
         kept=_nodes(item.keep),
     )
     for pass_ in passes:

@@ -1,0 +1,154 @@
+"""Loops in functions that end after so many turns, if not before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from memopt.graph.attributes import type_attribute
+from memopt.loops.function_body import INT32, FunctionBody, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from tensorflow.core.framework.attr_value_pb2 import AttrValue
+    from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
+
+    from memopt.graph.rewriter import Rewriter
+    from memopt.loops.function_body import Shape
+
+BOOL = 10
+
+_BY_POSITION = frozenset(
+    ("T", "body", "cond", "output_shapes", "_num_original_outputs", "_read_only_resource_inputs")
+)
+"""Attributes of a loop that are another's if it has other variables."""
+
+
+class Turns(NamedTuple):
+    """A loop that is to be written.
+
+    Attributes:
+        op: The op that it is: a While, or one without a state.
+        attributes: What it is told beside functions, types and shapes.
+        test: The function that says whether another turn follows.
+        body: A turn.
+        name: What the names of its functions begin with.
+    """
+
+    op: str
+    attributes: Mapping[str, AttrValue]
+    test: FunctionBody
+    body: FunctionBody
+    name: str
+
+
+class Ran(NamedTuple):
+    """What a loop gives.
+
+    Attributes:
+        results: Its variables after the last turn.
+        turns: How many turns it took.
+    """
+
+    results: tuple[Value, ...]
+    turns: Value
+
+
+def add_bounded_loop(
+    function: FunctionBody, rewriter: Rewriter, turns: Turns, given: Sequence[Value], most: Value
+) -> Ran:
+    """Add a loop to a function that ends where its test says so, or after so many turns.
+
+    Args:
+        function: Where it is added.
+        rewriter: Puts its functions into the library; an edit is open.
+        turns: The loop.
+        given: What its first turn is given.
+        most: After how many turns it ends, an int32 of one element.
+    """
+    _count(turns.body)
+    _stop(turns.test)
+    variables = (*given, Value(number(function, "none", 0), INT32, ()), most)
+    test = add_function(rewriter, turns.test, f"{turns.name}_cond")
+    body = add_function(rewriter, turns.body, f"{turns.name}_body")
+    attributes = {**turns.attributes, **loop_attributes(test, body, variables)}
+    spelled = [value.spelling for value in variables]
+    node = function.add(turns.op, "turns", spelled, attributes)
+    results = [
+        value._replace(spelling=f"{node}:output:{place}") for place, value in enumerate(variables)
+    ]
+    return Ran(tuple(results[: len(given)]), results[-2])
+
+
+def loop_attributes(test: str, body: str, variables: Sequence[Value]) -> dict[str, Any]:
+    """What a loop is told of its functions and variables."""
+    from tensorflow.core.framework import attr_value_pb2
+
+    attributes = {
+        name: attr_value_pb2.AttrValue() for name in ("cond", "body", "T", "output_shapes")
+    }
+    attributes["cond"].func.name = test
+    attributes["body"].func.name = body
+    attributes["T"].list.type.extend(value.dtype for value in variables)
+    shapes = attributes["output_shapes"].list.shape
+    for value in variables:
+        set_shape(shapes.add(), value.shape)
+    return attributes
+
+
+def lasting_attributes(attributes: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
+    """What a loop is told that is as true of one with other variables."""
+    return {name: value for name, value in attributes.items() if name not in _BY_POSITION}
+
+
+def set_shape(message: TensorShapeProto, shape: Shape) -> None:
+    """Say a shape in a message that says nothing yet."""
+    message.SetInParent()
+    if shape is None:
+        message.unknown_rank = True
+        return
+    for size in shape:
+        message.dim.add(size=size)
+
+
+def number(function: FunctionBody, name: str, value: int) -> str:
+    """An int32 of one element in a function; how it is spelled."""
+    return f"{function.add('Const', name, (), number_attributes(value))}:output:0"
+
+
+def number_attributes(value: int) -> dict[str, AttrValue]:
+    """The attributes of a Const that is an int32 of one element."""
+    from tensorflow.core.framework import attr_value_pb2, tensor_pb2
+
+    tensor = tensor_pb2.TensorProto(dtype=INT32, int_val=[value])
+    tensor.tensor_shape.SetInParent()
+    return {"dtype": type_attribute(INT32), "value": attr_value_pb2.AttrValue(tensor=tensor)}
+
+
+def add_function(rewriter: Rewriter, body: FunctionBody, name: str) -> str:
+    """Put a function into the library; its name, which is free."""
+    library, free = rewriter.graph.library, name
+    while library is not None and library.op_def(free) is not None:
+        free += "_"
+    rewriter.add_function(body.named(free))
+    return free
+
+
+def _count(body: FunctionBody) -> None:
+    """Let a turn count: it is given how many there were and how many there may be, at the end."""
+    turn, most = body.add_argument("turn", INT32), body.add_argument("most", INT32)
+    one = number(body, "one", 1)
+    added = body.add("AddV2", "next", [turn.spelling, one], {"T": type_attribute(INT32)})
+    body.add_result(Value(f"{added}:z:0", INT32))
+    body.add_result(most)
+
+
+def _stop(test: FunctionBody) -> None:
+    """Let a test say no after so many turns."""
+    turn, most = test.add_argument("turn", INT32), test.add_argument("most", INT32)
+    compared = [turn.spelling, most.spelling]
+    may = test.add("Less", "may", compared, {"T": type_attribute(INT32)})
+    goes_on = [test.results[0].spelling, f"{may}:z:0"]
+    both = test.add("LogicalAnd", "both", goes_on)
+    test.set_result(0, Value(f"{both}:z:0", BOOL))

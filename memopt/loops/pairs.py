@@ -1,0 +1,271 @@
+"""Pairs of loops: one that keeps what each turn computes, and that of its gradient."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from memopt.graph import op_types
+from memopt.graph.functiondef import ARGUMENT, RESULT, Library
+from memopt.graph.op_types import DT_RESOURCE, DT_VARIANT
+from memopt.shapes.function_calls import LOOPS
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator
+
+    from memopt.graph.graph import Graph, Node, Tensor
+
+
+class Body(NamedTuple):
+    """A function of a loop as a graph.
+
+    Attributes:
+        graph: Its operations.
+        arguments: By number: what it is given.
+        results: By number: what it gives.
+    """
+
+    graph: Graph
+    arguments: tuple[Node, ...]
+    results: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, library: Library, name: str) -> Body:
+        """That of a function of the library."""
+        graph = library.graph(name)
+        numbered = {op: {n.attributes["index"].i: n for n in graph if n.op == op} for op in _ENDS}
+        arguments, results = ([n[i] for i in sorted(n)] for n in numbered.values())
+        return cls(graph, tuple(arguments), tuple(source(node.inputs[0]) for node in results))
+
+    def hands_on(self, number: int) -> bool:
+        """Whether a turn gives what it is given."""
+        return self.results[number].node is self.arguments[number]
+
+
+class Loop(NamedTuple):
+    """A While.
+
+    Attributes:
+        node: The operation.
+        test: The function that says whether another turn follows.
+        body: The function that is one turn.
+    """
+
+    node: Node
+    test: Body
+    body: Body
+
+    @classmethod
+    def of(cls, node: Node, library: Library) -> Loop:
+        """That of an operation whose functions are in the library."""
+        bodies = (Body.of(library, name) for name in _function_names(node))
+        return cls(node, *bodies)
+
+    @property
+    def body_name(self) -> str:
+        """The name of the function that is one turn."""
+        return _function_names(self.node)[1]
+
+
+class LoopPair(NamedTuple):
+    """A loop, and that of its gradient, which takes out of lists what the first has put in.
+
+    Positions are those of a loop's variables.
+
+    Attributes:
+        forward: The first loop.
+        backward: That of its gradient.
+        lists: The positions of the lists, in the first loop and in the other.
+        pushed: What a turn of the first loop puts in, list by list.
+        state: What of the first loop's variables a turn has to be given to compute that again,
+            and that changes from turn to turn.
+        fixed: What it has to be given and does not change.
+        variables: The resources from which it reads values.
+    """
+
+    forward: Loop
+    backward: Loop
+    lists: tuple[tuple[int, int], ...]
+    pushed: tuple[Tensor, ...]
+    state: tuple[int, ...]
+    fixed: tuple[int, ...]
+    variables: tuple[int, ...]
+
+
+class UnfitError(Exception):
+    """Why a loop cannot run again from the state of a turn."""
+
+
+def find_pairs(graph: Graph, named: Container[str]) -> Iterator[tuple[Node, LoopPair | str]]:
+    """The loops of which another one takes out what each turn has kept, or why one is left alone.
+
+    Pairs come in the order of the graph. A list counts where nobody but the loop puts into it, and
+    nobody but one other loop takes out.
+
+    Args:
+        graph: The graph with the loops; their functions are in its library.
+        named: Names of the nodes that must stay.
+    """
+    library = graph.library
+    if not isinstance(library, Library):
+        return
+    known = frozenset(library.names())
+    for node in graph:
+        if node.op not in LOOPS or not known.issuperset(_function_names(node)):
+            continue
+        forward = Loop.of(node, library)
+        lists = _find_lists(forward)
+        readers = {lists[position].node: None for position in lists}
+        for reader in readers:
+            if not known.issuperset(_function_names(reader)):
+                continue
+            backward = Loop.of(reader, library)
+            pairs = tuple(
+                (position, slot)
+                for position, (user, slot) in lists.items()
+                if user is reader and _only_pops(backward, slot, named)
+            )
+            if pairs:
+                try:
+                    yield node, _pair(forward, backward, pairs, library)
+                except UnfitError as reason:
+                    yield node, str(reason)
+
+
+class _Reader(NamedTuple):
+    node: Node
+    slot: int
+
+
+_ENDS = (ARGUMENT, RESULT)
+
+
+def _function_names(node: Node) -> tuple[str, str]:
+    test, body = (node.attributes.get(name) for name in ("cond", "body"))
+    return ("" if test is None else test.func.name, "" if body is None else body.func.name)
+
+
+def source(tensor: Tensor) -> Tensor:
+    """What a tensor is handed on from."""
+    while tensor.node.op == "Identity":
+        tensor = tensor.node.inputs[0]
+    return tensor
+
+
+def _find_lists(loop: Loop) -> dict[int, _Reader]:
+    """The lists into which every turn puts one element, by position: the one loop that has them."""
+    found = {}
+    for position, (given, result) in enumerate(
+        zip(loop.node.inputs, loop.body.results, strict=True)
+    ):
+        push, argument = result.node, loop.body.arguments[position]
+        if push.op != "TensorListPushBack" or given.node.op != "EmptyTensorList":
+            continue
+        uses = loop.node.output(position).uses
+        is_own = push.inputs[0].node is argument and len(argument.output().uses) == 1
+        if is_own and len(push.output().uses) == 1 and len(uses) == 1 and uses[0][0].op in LOOPS:
+            test = loop.test.arguments[position]
+            if not test.output().uses:
+                found[position] = _Reader(*uses[0])
+    return found
+
+
+def _only_pops(loop: Loop, position: int, named: Container[str]) -> bool:
+    """Whether every turn takes one element out of a list, and nothing else is done with it."""
+    uses = loop.body.arguments[position].output().uses
+    left = loop.node.output(position)
+    if len(uses) != 1 or len(idle_readers(left, named)) != len(left.uses):
+        return False
+    pop = uses[0][0]
+    is_own = loop.body.results[position] is pop.output()
+    is_read = loop.test.arguments[position].output().uses
+    return pop.op == "TensorListPopBack" and is_own and not is_read
+
+
+def idle_readers(tensor: Tensor, named: Container[str] = ()) -> list[Node]:
+    """The nodes that hand a tensor on to nobody, and need not be there."""
+    return [
+        node
+        for node, _ in tensor.uses
+        if node.op == "Identity" and not node.users and node.name not in named
+    ]
+
+
+def _pair(
+    forward: Loop, backward: Loop, lists: tuple[tuple[int, int], ...], library: Library
+) -> LoopPair:
+    """Everything that is known of a pair.
+
+    Raises:
+        UnfitError: The first loop cannot run again.
+    """
+    pushed = tuple(forward.body.results[position].node.inputs[1] for position, _ in lists)
+    needed = _needed(forward, pushed, {position for position, _ in lists}, library)
+    types = op_types.port_types(forward.node, library).outputs
+    state, fixed, variables = [], [], []
+    for position in sorted(needed):
+        if not forward.body.hands_on(position):
+            if types[position] in (DT_RESOURCE, DT_VARIANT):
+                raise UnfitError("a turn changes a list that the next one reads")
+            state.append(position)
+        elif types[position] == DT_RESOURCE:
+            variables.append(position)
+        else:
+            fixed.append(position)
+    return LoopPair(forward, backward, lists, pushed, tuple(state), tuple(fixed), tuple(variables))
+
+
+def _needed(loop: Loop, pushed: Iterable[Tensor], lists: set[int], library: Library) -> set[int]:
+    """The variables of a loop on which what is put into its lists depends, and the test.
+
+    Raises:
+        UnfitError: Something on the way would do more than compute.
+    """
+    numbers = {argument: number for number, argument in enumerate(loop.body.arguments)}
+    tested = {argument: number for number, argument in enumerate(loop.test.arguments)}
+    needed: set[int] = set()
+    pending: list[Node] = [loop.test.results[0].node]
+    seen: set[Node] = set()
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node in tested:
+            needed.add(tested[node])
+            if _is_resource(node.output()):
+                raise UnfitError("its test reads a variable")
+            continue
+        _require_pure(node, library)
+        pending += [tensor.node for tensor in node.inputs]
+        pending += node.control_inputs
+    pending = [tensor.node for tensor in pushed]
+    pending += [loop.body.results[number].node for number in needed]
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        number = numbers.get(node)
+        if number is None:
+            _require_pure(node, library)
+            pending += [tensor.node for tensor in node.inputs]
+            pending += node.control_inputs
+        elif number in lists:
+            raise UnfitError("a turn reads a list that it fills")
+        else:
+            needed.add(number)
+            pending.append(loop.body.results[number].node)
+    return needed
+
+
+def _require_pure(node: Node, library: Library) -> None:
+    if node.op == "ReadVariableOp" and node.inputs[0].node.op == ARGUMENT:
+        return
+    if any(tensor.node.op == ARGUMENT and _is_resource(tensor) for tensor in node.inputs):
+        raise UnfitError(f"{node.op} {node.name!r} uses a resource, and would do so twice")
+    if op_types.is_stateful(node, library):
+        raise UnfitError(f"{node.op} {node.name!r} has effects or is random, and would run twice")
+
+
+def _is_resource(tensor: Tensor) -> bool:
+    return bool(tensor.node.attributes["T"].type == DT_RESOURCE)

@@ -1,0 +1,382 @@
+"""Writes a pair of loops so that each runs in segments, with checkpoints between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from memopt.graph import op_types
+from memopt.graph.attributes import type_attribute
+from memopt.graph.copy_names import free_name
+from memopt.graph.functiondef import to_function_def
+from memopt.graph.op_types import DT_VARIANT
+from memopt.loops.bounded_loops import (
+    Turns,
+    add_bounded_loop,
+    add_function,
+    lasting_attributes,
+    loop_attributes,
+    number,
+    number_attributes,
+    set_shape,
+)
+from memopt.loops.function_body import INT32, FunctionBody, Value
+from memopt.loops.pairs import idle_readers
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from typing import Any
+
+    from memopt.graph.functiondef import Library
+    from memopt.graph.graph import Node, Tensor
+    from memopt.graph.rewriter import Rewriter
+    from memopt.loops.bounded_loops import Ran
+    from memopt.loops.function_body import Shape
+    from memopt.loops.pairs import Body, Loop, LoopPair
+
+STATELESS = "StatelessWhile"
+_ANY_SHAPE = -1
+_NO_LIMIT = -1
+
+
+class Variable(NamedTuple):
+    """What is read from a resource."""
+
+    dtype: int
+    shape: Shape
+
+
+def write_segments(
+    rewriter: Rewriter,
+    library: Library,
+    pair: LoopPair,
+    turns: int,
+    variables: Mapping[int, Variable],
+    elements: Sequence[Shape],
+) -> None:
+    """Let a pair of loops run in segments.
+
+    The first loop becomes a loop over segments, which keeps the state at the beginning of each, and
+    the values of variables that turns read, and nothing of what is computed in the turns. The loop
+    of the gradient becomes one over the segments, from the last to the first: it runs the turns of
+    a segment again from the state that was kept, which fills lists for as many turns, and then the
+    gradient of these turns. Each operation is given what it was given before, so all bits stay. No
+    segment runs again before the gradient that it is for is there.
+
+    Args:
+        rewriter: Changes the graph; an edit is open.
+        library: The functions, which get more.
+        pair: The loops.
+        turns: How many turns a segment has.
+        variables: By position in the first loop: what is read from the resources there.
+        elements: The shapes of what turns put into the lists, list by list.
+    """
+    writer = _Writer(rewriter, library, pair, turns, variables, elements)
+    writer.write()
+
+
+class _Side(NamedTuple):
+    """One of the two loops.
+
+    Attributes:
+        loop: The loop.
+        stays: The positions of its variables that are no lists of the pair.
+        variables: By position: how it is called in the function of a segment, type and shape.
+    """
+
+    loop: Loop
+    stays: tuple[int, ...]
+    variables: tuple[Value, ...]
+
+    @classmethod
+    def of(cls, loop: Loop, lists: Collection[int], library: Library) -> _Side:
+        types = op_types.port_types(loop.node, library).outputs
+        shapes = _shapes(loop.node, len(types))
+        named = (f"variable_{position}" for position in range(len(types)))
+        stays = tuple(position for position in range(len(types)) if position not in lists)
+        return cls(loop, stays, tuple(map(Value, named, types, shapes)))
+
+    @property
+    def staying(self) -> list[Value]:
+        """The variables that are no lists of the pair."""
+        return [self.variables[position] for position in self.stays]
+
+    def turns(self, name: str, positions: Sequence[int]) -> Turns:
+        """Its turns with some of its variables only."""
+        body, test = (FunctionBody(_definition(each)) for each in (self.loop.body, self.loop.test))
+        body.keep(positions, positions, effects=True)
+        test.keep(positions, [0], effects=True)
+        attributes = lasting_attributes(self.loop.node.attributes)
+        return Turns(self.loop.node.op, attributes, test, body, name)
+
+
+class _Writer:
+    def __init__(
+        self,
+        rewriter: Rewriter,
+        library: Library,
+        pair: LoopPair,
+        turns: int,
+        variables: Mapping[int, Variable],
+        elements: Sequence[Shape],
+    ) -> None:
+        self._rewriter = rewriter
+        self._library = library
+        self._pair = pair
+        self._turns = turns
+        self._read = variables
+        self._elements = elements
+        filled, emptied = ({each[side] for each in pair.lists} for side in (0, 1))
+        self._forward = _Side.of(pair.forward, filled, library)
+        self._backward = _Side.of(pair.backward, emptied, library)
+        self._name = f"{pair.forward.body_name}_by_{turns}"
+        """What the names of new functions begin with; those of bodies are unique in a process."""
+
+    def write(self) -> None:
+        """Write both loops anew; in the graph both keep their names."""
+        rewriter, forward, backward = self._rewriter, self._forward, self._backward
+        first, second = forward.loop.node, backward.loop.node
+        turns = rewriter.add_node(
+            free_name(f"{first.name}/segment_turns", rewriter.graph),
+            "Const",
+            device=first.device,
+            attributes=number_attributes(self._turns),
+        )
+        lists = [self._empty_list(first, value) for value in self._kept]
+        fixed = [first.inputs[position] for position in self._pair.fixed]
+        # Nobody reads the lists from here on.
+        for _, position in self._pair.lists:
+            for reader in idle_readers(second.output(position)):
+                rewriter.remove_node(reader)
+        rewriter.set_inputs(second, [second.inputs[position] for position in backward.stays])
+        given = [*(first.inputs[position] for position in forward.stays), turns.output(), *lists]
+        self._rewrite(forward, self._forward_segment(), given, self._kept_lists)
+        start = len(forward.stays) + 1
+        checkpoints = [first.output(start + place) for place in range(len(lists))]
+        given = [*second.inputs, turns.output(), *checkpoints, *fixed]
+        extra = [*self._kept_lists, *(forward.variables[i] for i in self._pair.fixed)]
+        self._rewrite(backward, self._backward_segment(), given, extra)
+
+    @property
+    def _kept(self) -> list[Value]:
+        """What is kept of each segment's beginning: the state, then what variables hold."""
+        state = [self._forward.variables[position] for position in self._pair.state]
+        return state + [Value(f"value_{i}", *self._read[i]) for i in self._pair.variables]
+
+    @property
+    def _kept_lists(self) -> list[Value]:
+        """The lists of it."""
+        return [Value(f"{value.spelling}_kept", DT_VARIANT, ()) for value in self._kept]
+
+    def _forward_segment(self) -> FunctionBody:
+        """Keeps the state, and runs the turns of one segment."""
+        side, segment = self._forward, FunctionBody()
+        given = {i: _argument(segment, side.variables[i]) for i in side.stays}
+        most = segment.add_argument("most", INT32, ())
+        lists = [_argument(segment, value) for value in self._kept_lists]
+        values = [given[i] for i in self._pair.state]
+        for position in self._pair.variables:
+            read = self._read[position]
+            attributes = {"dtype": type_attribute(read.dtype)}
+            name = segment.add("ReadVariableOp", "value", [given[position].spelling], attributes)
+            values.append(Value(f"{name}:value:0", *read))
+        pushed = [_push(segment, *each) for each in zip(lists, values, strict=True)]
+        turns = side.turns(f"{self._name}_turns", side.stays)
+        ran = add_bounded_loop(segment, self._rewriter, turns, list(given.values()), most)
+        for value in (*ran.results, most, *pushed):
+            segment.add_result(value)
+        return segment
+
+    def _backward_segment(self) -> FunctionBody:
+        """Runs the turns of one segment again, and then their gradient."""
+        side, segment = self._backward, FunctionBody()
+        given = {i: _argument(segment, side.variables[i]) for i in side.stays}
+        most = segment.add_argument("most", INT32, ())
+        lists = [_argument(segment, value) for value in self._kept_lists]
+        fixed = [_argument(segment, self._forward.variables[i]) for i in self._pair.fixed]
+        arrived = self._arrived(segment, given)
+        popped = [_pop(segment, *each, arrived) for each in zip(lists, self._kept, strict=True)]
+        again = self._again(segment, [value for _, value in popped], fixed, most)
+        filled = again.results[-len(self._pair.lists) :]
+        taken = dict(zip((position for _, position in self._pair.lists), filled, strict=True))
+        positions = range(len(side.variables))
+        turns = side.turns(f"{self._name}_gradient", positions)
+        values = [given[i] if i in given else taken[i] for i in positions]
+        ran = add_bounded_loop(segment, self._rewriter, turns, values, again.turns)
+        results = [ran.results[position] for position in side.stays]
+        for value in (*results, most, *(rest for rest, _ in popped), *fixed):
+            segment.add_result(value)
+        return segment
+
+    def _arrived(self, segment: FunctionBody, given: Mapping[int, Value]) -> list[str]:
+        """What says that the gradient for a segment is there, as control inputs."""
+        side = self._backward
+        changing = [
+            value for position, value in given.items() if not side.loop.body.hands_on(position)
+        ]
+        return [
+            "^" + segment.add("Identity", "arrived", [value.spelling], _typed(value.dtype))
+            for value in changing
+        ]
+
+    def _again(
+        self,
+        segment: FunctionBody,
+        values: Sequence[Value],
+        fixed: Sequence[Value],
+        most: Value,
+    ) -> Ran:
+        """The turns of a segment once more; what they fill are the last results."""
+        pair, loop = self._pair, self._pair.forward
+        filled = [position for position, _ in pair.lists]
+        positions = [*pair.state, *pair.variables, *pair.fixed, *filled]
+        turns = self._forward.turns(f"{self._name}_again", range(len(self._forward.variables)))
+        for function in (turns.body, turns.test):
+            for position in pair.variables:
+                function.be_given_values(position, self._read[position].dtype)
+        turns.body.keep(positions, positions, effects=False)
+        turns.test.keep(positions, [0], effects=False)
+        empty = [
+            _empty(segment, loop.body.results[position].node, shape)
+            for position, shape in zip(filled, self._elements, strict=True)
+        ]
+        given = [*values, *fixed, *empty]
+        stateless = turns._replace(op=STATELESS)
+        return add_bounded_loop(segment, self._rewriter, stateless, given, most)
+
+    def _rewrite(
+        self, side: _Side, segment: FunctionBody, given: Sequence[Tensor], extra: Sequence[Value]
+    ) -> None:
+        """Make a loop in the graph one over segments; what reads it reads the same of it."""
+        node, rewriter = side.loop.node, self._rewriter
+        for place, position in enumerate(side.stays):
+            # Nobody reads what stood at the lower position any more.
+            if place != position:
+                rewriter.replace_uses(node.output(position), node.output(place))
+        variables = [*side.staying, Value("most", INT32, ()), *extra]
+        test = FunctionBody(_definition(side.loop.test))
+        test.keep(side.stays, [0], effects=True)
+        for value in variables[len(side.stays) :]:
+            _argument(test, value)
+        role = "segments" if side is self._forward else "gradient_segments"
+        tests = add_function(self._rewriter, test, f"{self._name}_{role}_cond")
+        body = add_function(self._rewriter, segment, f"{self._name}_{role}_body")
+        attributes = lasting_attributes(node.attributes)
+        attributes |= loop_attributes(tests, body, variables)
+        attributes |= _one_at_a_time()
+        attributes |= _read_only(node, side.stays)
+        rewriter.set_op(node, node.op, attributes)
+        rewriter.set_inputs(node, given)
+
+    def _empty_list(self, like: Node, value: Value) -> Tensor:
+        """A list for what is kept, in the graph."""
+        rewriter, name = self._rewriter, f"{like.name}/{value.spelling}"
+        numbers = [
+            rewriter.add_node(
+                free_name(f"{name}/{role}", rewriter.graph),
+                "Const",
+                device=like.device,
+                attributes=attributes,
+            ).output()
+            for role, attributes in (
+                ("element_shape", _shape_attributes(value.shape)),
+                ("max_num_elements", number_attributes(_NO_LIMIT)),
+            )
+        ]
+        return rewriter.add_node(
+            free_name(f"{name}/kept", rewriter.graph),
+            "EmptyTensorList",
+            inputs=numbers,
+            device=like.device,
+            attributes=_list_attributes(value.dtype),
+        ).output()
+
+
+def _definition(body: Body) -> Any:
+    return to_function_def(body.graph)
+
+
+def _shapes(node: Node, count: int) -> list[Shape]:
+    """The shapes of a loop's variables, as far as it says so."""
+    value = node.attributes.get("output_shapes")
+    shapes = [] if value is None else list(value.list.shape)
+    if len(shapes) != count:
+        return [None] * count
+    return [
+        None if shape.unknown_rank else tuple(dimension.size for dimension in shape.dim)
+        for shape in shapes
+    ]
+
+
+def _argument(function: FunctionBody, value: Value) -> Value:
+    return function.add_argument(*value)
+
+
+def _typed(dtype: int) -> dict[str, Any]:
+    return {"T": type_attribute(dtype)}
+
+
+def _list_attributes(dtype: int) -> dict[str, Any]:
+    return {"element_dtype": type_attribute(dtype), "shape_type": type_attribute(INT32)}
+
+
+def _push(function: FunctionBody, into: Value, value: Value) -> Value:
+    """The list with one more element."""
+    attributes = {"element_dtype": type_attribute(value.dtype)}
+    name = function.add("TensorListPushBack", "kept", [into.spelling, value.spelling], attributes)
+    return into._replace(spelling=f"{name}:output_handle:0")
+
+
+def _pop(
+    function: FunctionBody, out_of: Value, value: Value, controls: Sequence[str]
+) -> tuple[Value, Value]:
+    """The list without its last element, and the element."""
+    shape = function.add("Const", "element_shape", (), _shape_attributes(value.shape))
+    inputs = [out_of.spelling, f"{shape}:output:0", *controls]
+    attributes = {"element_dtype": type_attribute(value.dtype)}
+    name = function.add("TensorListPopBack", "value", inputs, attributes)
+    return (
+        out_of._replace(spelling=f"{name}:output_handle:0"),
+        value._replace(spelling=f"{name}:tensor:0"),
+    )
+
+
+def _empty(function: FunctionBody, push: Node, element: Shape) -> Value:
+    """An empty list of elements of the type that an operation puts into one."""
+    is_known = element is not None and -1 not in element
+    shape = function.add(
+        "Const", "element_shape", (), _shape_attributes(element if is_known else None)
+    )
+    inputs = [f"{shape}:output:0", number(function, "most_elements", _NO_LIMIT)]
+    attributes = _list_attributes(push.attributes["element_dtype"].type)
+    name = function.add("EmptyTensorList", "kept", inputs, attributes)
+    return Value(f"{name}:handle:0", DT_VARIANT, ())
+
+
+def _shape_attributes(shape: Shape) -> dict[str, Any]:
+    """Those of a Const that says an element's shape."""
+    if shape is None:
+        return number_attributes(_ANY_SHAPE)
+    from tensorflow.core.framework import attr_value_pb2, tensor_pb2
+
+    tensor = tensor_pb2.TensorProto(dtype=INT32, int_val=shape)
+    set_shape(tensor.tensor_shape, (len(shape),))
+    return {"dtype": type_attribute(INT32), "value": attr_value_pb2.AttrValue(tensor=tensor)}
+
+
+def _one_at_a_time() -> dict[str, Any]:
+    """Segments one after the other: two at once would keep what two need."""
+    from tensorflow.core.framework import attr_value_pb2
+
+    return {"parallel_iterations": attr_value_pb2.AttrValue(i=1)}
+
+
+def _read_only(node: Node, stays: Sequence[int]) -> dict[str, Any]:
+    """Which variables are resources that no turn changes."""
+    from tensorflow.core.framework import attr_value_pb2
+
+    value = node.attributes.get("_read_only_resource_inputs")
+    if value is None:
+        return {}
+    told = attr_value_pb2.AttrValue()
+    told.list.i.extend(stays.index(position) for position in value.list.i if position in stays)
+    return {"_read_only_resource_inputs": told}

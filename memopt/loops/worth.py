@@ -1,0 +1,91 @@
+"""What a pair of loops keeps, as it is and in segments; how long segments are best."""
+
+from __future__ import annotations
+
+from math import ceil, sqrt
+from typing import TYPE_CHECKING, NamedTuple
+
+from memopt.graph.op_types import DT_VARIANT
+from memopt.loops.pairs import source
+
+if TYPE_CHECKING:
+    from memopt.graph.graph import Tensor
+    from memopt.loops.pairs import Loop, LoopPair
+    from memopt.shapes.properties import Properties
+
+_THERE_ANYWAY = frozenset({"Const", "ReadVariableOp", "TensorListGetItem"})
+
+
+class Kept(NamedTuple):
+    """What a pair of loops keeps for the gradient.
+
+    Attributes:
+        turns: How often it turns.
+        turn_bytes: What each turn keeps.
+        state_bytes: What a turn is given that changes from turn to turn.
+    """
+
+    turns: int
+    turn_bytes: int
+    state_bytes: int
+
+    @property
+    def best_length(self) -> int:
+        """With how many turns in a segment least is kept, at least 1."""
+        best = sqrt(self.turns * self.state_bytes / self.turn_bytes)
+        return max(1, min(self.turns, ceil(best)))
+
+    @property
+    def whole_bytes(self) -> int:
+        """What is kept as it is."""
+        return self.turns * self.turn_bytes
+
+    def in_segments(self, length: int) -> int:
+        """What is kept at most in segments of so many turns: all states, the turns of one."""
+        return ceil(self.turns / length) * self.state_bytes + length * self.turn_bytes
+
+    @classmethod
+    def of(cls, pair: LoopPair, turns: int, properties: Properties, body: Properties) -> Kept:
+        """What a pair keeps.
+
+        Args:
+            pair: The loops.
+            turns: How often they turn.
+            properties: What is known of the graph that they are in.
+            body: What is known of a turn of the first one.
+        """
+        loop = pair.forward
+        pushed = dict.fromkeys(map(_MadeIn(loop).maker, pair.pushed))
+        state = (loop.node.output(position) for position in pair.state)
+        return cls(
+            turns,
+            sum(_bytes(tensor, body) for tensor in pushed if tensor is not None),
+            sum(_bytes(tensor, properties) for tensor in state),
+        )
+
+
+class _MadeIn:
+    """Which turn's operation has made what a turn keeps."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._numbers = {argument: number for number, argument in enumerate(loop.body.arguments)}
+
+    def maker(self, tensor: Tensor) -> Tensor | None:
+        """What makes it, in this turn or the one before; `None` if it is there anyway.
+
+        What all turns are given is there anyway, and so are the elements of a list of them.
+        """
+        tensor = source(tensor)
+        number = self._numbers.get(tensor.node)
+        if number is None:
+            return None if tensor.node.op in _THERE_ANYWAY else tensor
+        if self._loop.body.hands_on(number):
+            return None
+        made = self._loop.body.results[number]
+        return None if made.node in self._numbers else made
+
+
+def _bytes(tensor: Tensor, properties: Properties) -> int:
+    known = properties.tensor(tensor.name)
+    return 0 if known is None or known.dtype == DT_VARIANT else known.least_bytes

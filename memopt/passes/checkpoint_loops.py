@@ -1,0 +1,160 @@
+"""CheckpointLoops: loops that keep the state of some turns, and run the others again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from memopt.errors import OptionsError
+from memopt.graph.functiondef import Library
+from memopt.graph.rewriter import Touches
+from memopt.loops.pairs import LoopPair, UnfitError, find_pairs
+from memopt.loops.segments import Variable, write_segments
+from memopt.loops.turns import loop_turns
+from memopt.loops.worth import Kept
+from memopt.passes.base import Pass
+
+if TYPE_CHECKING:
+    from memopt.context import Context
+    from memopt.graph.graph import Graph, Node
+    from memopt.graph.rewriter import Rewriter
+    from memopt.shapes.properties import Properties
+
+_MEBIBYTE = 1 << 20
+_WORTH_IT = 0.8
+"""Of what a loop keeps, what it may keep at most in segments for it to be rewritten."""
+
+
+@dataclass(frozen=True)
+class CheckpointLoops(Pass):
+    """Keep the state of some turns of a loop, and run the others again for the gradient.
+
+    A recurrent layer is a loop that puts what each turn computes into lists, out of which the loop
+    of its gradient takes it, in the opposite order: everything of every turn is there at once. No
+    order and no recomputation of single operations helps. As with the checkpoints of Chen et al.
+    (2016, "Training Deep Nets with Sublinear Memory Cost"), along time:
+
+    1. The first loop becomes a loop over segments of some turns, and keeps the state with which a
+       segment begins: of n turns, about the square root of n, by what states and turns need.
+    2. The loop of the gradient becomes one over the segments, from the last to the first. It runs a
+       segment again, which fills lists for as many turns, and then the gradient of these.
+
+    Every operation is given what it was given before, so all bits stay; the first loop's work is
+    done twice. Variables are read where they were read before, and their values kept.
+
+    Refused, with a reason in the report: a loop with effects, randomness or states of its own in
+    what would run twice; whose turns cannot be counted before the step; that is fed, or whose
+    tensors are fetched; and one that would keep hardly less.
+    """
+
+    name: ClassVar[str] = "checkpoint-loops"
+    touches: ClassVar[frozenset[Touches]] = frozenset(
+        {
+            Touches.NODES,
+            Touches.DATA_EDGES,
+            Touches.OPS,
+            Touches.ATTRIBUTES,
+            Touches.FUNCTIONS,
+        }
+    )
+
+    run_again: bool = True
+    """Whether turns may run again; without, every loop is left alone."""
+    segment_turns: int = 0
+    """Turns in a segment; 0: with how many least is kept."""
+
+    def __post_init__(self) -> None:
+        if self.segment_turns < 0:
+            raise OptionsError(f"{self.name}: segment_turns is {self.segment_turns}, less than 0")
+
+    def run(self, rewriter: Rewriter, context: Context) -> None:
+        """Look at each loop that another one reads, in the order of the graph."""
+        if not self.run_again:
+            return
+        rewritten: set[Node] = set()
+        for node, pair in list(find_pairs(rewriter.graph, context.named)):
+            if isinstance(pair, str):
+                rewriter.decline(node, pair)
+                continue
+            loops = {pair.forward.node, pair.backward.node}
+            if loops & rewritten:
+                rewriter.decline(node, "a loop that it belongs to runs in segments already")
+                continue
+            try:
+                self._rewrite(rewriter, context, pair)
+                rewritten |= loops
+            except UnfitError as reason:
+                rewriter.decline(node, str(reason))
+
+    def _rewrite(self, rewriter: Rewriter, context: Context, pair: LoopPair) -> None:
+        """Rewrite a pair of loops.
+
+        Raises:
+            UnfitError: It is left alone.
+        """
+        _require_unnamed(pair, context)
+        body = context.properties.function(pair.forward.body_name)
+        kept = _kept(pair, rewriter.graph, context.properties, body)
+        length = self.segment_turns or kept.best_length
+        before, after = (
+            f"{size / _MEBIBYTE:.2f} MiB" for size in (kept.whole_bytes, kept.in_segments(length))
+        )
+        if kept.in_segments(length) > _WORTH_IT * kept.whole_bytes:
+            raise UnfitError(f"its turns keep {before}, and in segments they would keep {after}")
+        known = (body.tensor(tensor.name) for tensor in pair.pushed)
+        elements = [None if each is None else each.shape for each in known]
+        variables = _variables(pair, body)
+        library = rewriter.graph.library
+        assert isinstance(library, Library)
+        reason = (
+            f"{kept.turns} turns run in segments of {length}, which run again for the gradient: "
+            f"with the state that each begins with, {after} are kept at most instead of {before}"
+        )
+        with rewriter.edit(reason):
+            write_segments(rewriter, library, pair, length, variables, elements)
+
+
+def _require_unnamed(pair: LoopPair, context: Context) -> None:
+    """Nobody else gives what the loops compute, or asks for it.
+
+    Raises:
+        UnfitError: Somebody does.
+    """
+    asked = {name.partition(":")[0] for name in context.fetched_tensors}
+    for name in (pair.forward.node.name, pair.backward.node.name):
+        if name in context.fed:
+            raise UnfitError(f"{name!r} is fed, so it does not run")
+        if name in asked:
+            raise UnfitError(f"a tensor of {name!r} is fetched")
+
+
+def _kept(pair: LoopPair, graph: Graph, properties: Properties, body: Properties) -> Kept:
+    """What a pair keeps.
+
+    Raises:
+        UnfitError: That is not known.
+    """
+    turns = loop_turns(pair.forward, graph)
+    if turns is None:
+        raise UnfitError("how often it turns is not known before the step")
+    kept = Kept.of(pair, turns, properties, body)
+    if not kept.whole_bytes:
+        raise UnfitError("what its turns keep has no known size")
+    return kept
+
+
+def _variables(pair: LoopPair, body: Properties) -> dict[int, Variable]:
+    """What a pair's first loop reads from variables, by position.
+
+    Raises:
+        UnfitError: One is not known.
+    """
+    found = {}
+    for position in pair.variables:
+        argument = pair.forward.body.arguments[position]
+        reads = (node for node, _ in argument.output().uses if node.op == "ReadVariableOp")
+        known = body.tensor(next(reads).output().name)
+        if known is None:
+            raise UnfitError("what it reads from variables is not known")
+        found[position] = Variable(known.dtype, known.shape)
+    return found

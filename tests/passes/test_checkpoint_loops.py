@@ -1,0 +1,180 @@
+"""Loops that run in segments: what they compute, what is left alone, and what a step then needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from support.one_pass import run_pass
+from support.recurrent import counting, gated, plain, random, recurrent_step
+
+import memopt
+from memopt.errors import OptionsError
+from memopt.graph.functiondef import Library
+from memopt.graph.graphdef import from_graph_def, to_graph_def
+from memopt.graph.rewriter import Rewriter
+from memopt.item import GrapplerItem
+from memopt.loops.worth import Kept
+from memopt.models import MODELS
+from memopt.optimizer import MemoryOptimizer
+from memopt.passes import CheckpointLoops, Context
+from memopt.prepared import verify_item
+from memopt.runtime.function import build_function
+from memopt.runtime.grappler_off import without_grappler
+from memopt.shapes.properties import Properties
+
+if TYPE_CHECKING:
+    from support.one_pass import Done
+    from support.recurrent import Cell, RecurrentStep
+
+    from memopt.passes import Pass
+
+
+def run(step: RecurrentStep, pass_: Pass) -> Done:
+    return run_pass(GrapplerItem.from_concrete_function(step.function), pass_)
+
+
+def values(step: RecurrentStep, done: Done | None = None) -> list[bytes]:
+    """All that a step computes, without Grappler, which fuses other operations in other loops."""
+    function = step.function if done is None else build_function(done.graph_def, step.function)
+    return [value.tobytes() for value in step.run(without_grappler(function))]
+
+
+@pytest.mark.parametrize("cell", [gated, plain])
+@pytest.mark.parametrize(
+    ("turns", "length"), [(12, 0), (12, 3), (13, 4), (12, 1), (12, 12), (2, 5)]
+)
+def test_a_step_computes_the_same_whatever_the_segments(
+    cell: Cell, turns: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last segment may be shorter, a segment all turns, or one."""
+    monkeypatch.setattr("memopt.passes.checkpoint_loops._WORTH_IT", 1e9)
+    step = recurrent_step(turns, cell)
+    done = run(step, CheckpointLoops(segment_turns=length))
+    (edit,) = done.edits
+    assert f"{turns} turns run in segments of " in edit.reason
+    assert values(step, done) == values(step)
+
+
+def test_lists_of_turns_are_gone_from_the_graph() -> None:
+    """Kept are a counter, two states and what two variables hold."""
+    step = recurrent_step(16)
+    before = GrapplerItem.from_concrete_function(step.function).graph_def
+    done = run(step, CheckpointLoops())
+    forward, backward = (node for node in done.graph if node.op in ("While", "StatelessWhile"))
+    old, _ = (node for node in before.node if node.op in ("While", "StatelessWhile"))
+    pushed = sum(
+        name.endswith("/accumulator") for name in (tensor.split(":")[0] for tensor in old.input)
+    )
+    kept = [tensor for tensor in forward.inputs if tensor.node.op == "EmptyTensorList"]
+    assert pushed > len(kept) == 5
+    assert {tensor.node for tensor in backward.inputs} >= {forward}
+
+
+@pytest.mark.parametrize(
+    ("cell", "reason"),
+    [
+        (random, "has effects or is random, and would run twice"),
+        (counting, "uses a resource, and would do so twice"),
+    ],
+)
+def test_what_cannot_run_twice_is_left_alone(cell: Cell, reason: str) -> None:
+    done = run(recurrent_step(16, cell), CheckpointLoops())
+    assert not done.edits
+    assert reason in done.reasons
+
+
+def test_a_loop_whose_turns_depend_on_the_batch_is_left_alone() -> None:
+    done = run(recurrent_step(16, is_counted=False), CheckpointLoops())
+    assert not done.edits
+    assert "how often it turns is not known before the step" in done.reasons
+
+
+def test_a_loop_that_reads_what_it_writes_is_left_alone() -> None:
+    done = run(recurrent_step(16, reads_back=True), CheckpointLoops())
+    assert not done.edits
+    assert "a turn changes a list that the next one reads" in done.reasons
+
+
+def test_a_loop_that_would_keep_hardly_less_is_left_alone() -> None:
+    done = run(recurrent_step(2), CheckpointLoops())
+    assert not done.edits
+    assert "in segments they would keep" in done.reasons
+
+
+def test_a_loop_of_which_a_tensor_is_fetched_is_left_alone() -> None:
+    item = GrapplerItem.from_concrete_function(recurrent_step(16).function)
+    loop = next(node.name for node in item.graph_def.node if node.op == "While")
+    done = run_pass(replace(item, fetch=(*item.fetch, f"{loop}:0")), CheckpointLoops())
+    assert not done.edits
+    assert f"a tensor of {loop!r} is fetched" in done.reasons
+    # To run it for its effects is another thing.
+    assert run_pass(replace(item, fetch=(*item.fetch, loop)), CheckpointLoops()).edits
+
+
+def test_what_is_undone_leaves_no_function_behind() -> None:
+    item = GrapplerItem.from_concrete_function(recurrent_step(16).function)
+    graph = from_graph_def(item.graph_def)
+    before = to_graph_def(graph)
+    rewriter = Rewriter(graph)
+    start = rewriter.checkpoint()
+    CheckpointLoops().run(rewriter, Context.of_item(item, Properties.of(item)))
+    assert isinstance(graph.library, Library)
+    added = set(graph.library.names()) - {f.signature.name for f in before.library.function}
+    assert len(added) == 10
+    verify_item(graph, item)
+    rewriter.revert(start)
+    assert to_graph_def(graph) == before
+
+
+def test_it_can_be_switched_off() -> None:
+    step = recurrent_step(16)
+    assert run(step, CheckpointLoops()).edits
+    done = run(step, CheckpointLoops(run_again=False))
+    assert not done.edits
+    assert not done.declined
+
+
+def test_a_negative_length_is_no_option() -> None:
+    with pytest.raises(OptionsError, match="segment_turns is -1"):
+        CheckpointLoops(segment_turns=-1)
+
+
+@pytest.mark.parametrize("turns", [1, 7, 100, 1000])
+@pytest.mark.parametrize(("turn_bytes", "state_bytes"), [(100, 1), (10, 10), (1, 0), (3, 50)])
+def test_no_other_length_keeps_much_less(turns: int, turn_bytes: int, state_bytes: int) -> None:
+    kept = Kept(turns, turn_bytes, state_bytes)
+    least = min(kept.in_segments(length) for length in range(1, turns + 1))
+    assert 1 <= kept.best_length <= turns
+    assert kept.in_segments(kept.best_length) <= 1.15 * least + turn_bytes
+
+
+def test_a_budget_below_all_orders_is_kept_by_segments() -> None:
+    """And one that an order keeps is kept without them."""
+    step = MODELS["lstm"](batch=8, steps=24, width=32, vocabulary=20)
+    item = GrapplerItem.from_concrete_function(step.function)
+    low = MemoryOptimizer("ordered", budget="40%").optimize(None, item).report
+    high = MemoryOptimizer("ordered", budget="95%").optimize(None, item).report
+    assert [report.passes[0].name for report in (low, high)] == [
+        "checkpoint-loops",
+        "relax-allocator",
+    ]
+    assert len(low.passes[0].edits) == 2
+    assert low.runtime is not None
+    assert low.runtime.keeps_budget
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", ["50%", "30%"])
+def test_a_recurrent_step_needs_as_much_as_is_predicted(budget: str) -> None:
+    step = MODELS["lstm"](batch=16, steps=40, width=128, vocabulary=100)
+    result = memopt.optimize(step.function, budget=budget)
+    verification = memopt.verify(
+        step.function, result.graph_def, inputs=step.inputs, mode="exact", timing_rounds=0
+    )
+    runtime = result.report.runtime
+    assert runtime is not None
+    assert runtime.keeps_budget
+    assert verification.equal
+    assert verification.rewritten.peak_bytes == pytest.approx(runtime.after.peak_bytes, rel=0.01)
