@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memopt.graph.graphdef import from_graph_def, to_graph_def
+from memopt.loops.raising import raise_loops
 from memopt.prepared import Source, find_parts
 from memopt.shapes.function_calls import has_loops_anywhere
 from memopt.shapes.properties import Properties
@@ -19,21 +20,38 @@ if TYPE_CHECKING:
 def checkpointed(source: Source, pipeline: Pipeline, simulators: Simulators) -> Source:
     """The source after passes that need nothing simulated; the same where there are no loops.
 
+    Loops of Switch and Merge are made operations that run functions; see `raise_loops`.
+
     Args:
         source: The graph as it is.
         pipeline: The passes, each of which runs once.
         simulators: How its graphs are simulated.
     """
-    item, properties, _ = source
+    raised = _raised(source)
+    item, properties, _ = raised
     if not has_loops_anywhere(item.graph_def):
         return source
     graph = from_graph_def(item.graph_def)
-    reports = {}
     # The functions that are added are not looked at.
-    for part in list(find_parts(graph, item, properties, simulators._replace(cluster=None))):
-        reports[part.function] = pipeline.run(*part, math.inf).passes
-    changed = Source(item, properties, reports)
+    parts = list(find_parts(graph, item, properties, simulators._replace(cluster=None)))
+    reports = {part.function: pipeline.run(*part, math.inf).passes for part in parts}
+    changed = raised._replace(reports=reports)
     if not changed.is_changed:
-        return changed
+        return source._replace(reports=reports)
     item = replace(item, graph_def=to_graph_def(graph))
     return Source(item, Properties.of(item), reports)
+
+
+def _raised(source: Source) -> Source:
+    """The source with loops that run functions, where it has others."""
+    item, properties, _ = source
+
+    def shape_of(tensor: str) -> tuple[int, ...] | None:
+        known = properties.tensor(tensor)
+        return None if known is None else known.shape
+
+    graph_def = raise_loops(item.graph_def, shape_of)
+    if graph_def is item.graph_def:
+        return source
+    item = replace(item, graph_def=graph_def)
+    return Source(item, Properties.of(item))

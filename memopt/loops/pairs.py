@@ -21,20 +21,23 @@ class Body(NamedTuple):
     Attributes:
         graph: Its operations.
         arguments: By number: what it is given.
-        results: By number: what it gives.
+        results: By number: what it gives, by whoever has made it.
+        ends: By number: what hands a result on.
     """
 
     graph: Graph
     arguments: tuple[Node, ...]
     results: tuple[Tensor, ...]
+    ends: tuple[Node, ...]
 
     @classmethod
     def of(cls, library: Library, name: str) -> Body:
         """That of a function of the library."""
         graph = library.graph(name)
         numbered = {op: {n.attributes["index"].i: n for n in graph if n.op == op} for op in _ENDS}
-        arguments, results = ([n[i] for i in sorted(n)] for n in numbered.values())
-        return cls(graph, tuple(arguments), tuple(source(node.inputs[0]) for node in results))
+        arguments, ends = ([n[i] for i in sorted(n)] for n in numbered.values())
+        results = tuple(source(node.inputs[0]) for node in ends)
+        return cls(graph, tuple(arguments), results, tuple(ends))
 
     def hands_on(self, number: int) -> bool:
         """Whether a turn gives what it is given."""

@@ -16,6 +16,7 @@ from memopt.graph.graphdef import from_graph_def
 from memopt.graph.kernels import runs_onednn
 from memopt.graph.verify import verify_graph, verify_references
 from memopt.kernels.choice import choose_kernels, choose_times
+from memopt.loops.lowering import lower_loops
 from memopt.options import Budget, Level
 from memopt.plugin import marks
 from memopt.plugin.device_memory import device_budget
@@ -149,7 +150,7 @@ class Work:
             InvalidGraphError: TensorFlow would refuse it: it breaks a rule, a node that is asked
                 for is missing, or one is on no device.
         """
-        graph_def, item = self.result.graph_def, self.item
+        graph_def, item = lower_loops(self.result.graph_def), self.item
         before = {node.name: node.device for node in item.graph_def.node}
         marks.mark_added(graph_def, before.keys())
         marks.mark_done(graph_def, (*item.fetch, *item.keep))

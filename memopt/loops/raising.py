@@ -1,0 +1,365 @@
+"""Loops of Switch and Merge as operations that run functions, as they were written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from memopt.graph import op_types
+from memopt.graph.attributes import type_attribute
+from memopt.graph.copy_names import free_name
+from memopt.graph.functiondef import ARGUMENT, RESULT, to_function_def
+from memopt.graph.graph import Graph
+from memopt.graph.graphdef import from_graph_def
+from memopt.loops.bounded_loops import BOOL, loop_attributes
+from memopt.loops.function_body import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tensorflow.core.framework.attr_value_pb2 import AttrValue
+    from tensorflow.core.framework.function_pb2 import FunctionDef
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
+    from memopt.graph.graph import Node, Tensor
+    from memopt.loops.function_body import Shape
+
+    ShapeOf = Callable[[str], Shape]
+
+RAISED = "_memopt_raised"
+"""The attribute of a loop that was made of Switch and Merge."""
+
+_LISTS = frozenset({"TensorListPushBack", "TensorListPopBack"})
+_COLOCATED = "_class"
+
+
+def raise_loops(graph_def: GraphDef, shape_of: ShapeOf) -> GraphDef:
+    """A graph in which loops with lists are operations that run functions.
+
+    TensorFlow writes loops as such and takes them apart before Grappler sees them. What a turn is
+    told apart from all others can be written anew as a function, and rewritten as one. Operations
+    keep their names, devices and attributes; a loop is called as its frame. What is not of the form
+    that TensorFlow gives to a loop stays as it is.
+
+    Args:
+        graph_def: The graph; it is not changed.
+        shape_of: The shape of a tensor, `node:port`, as far as it is known.
+
+    Returns:
+        The graph; the same object where it has no such loop.
+    """
+    while True:
+        graph = from_graph_def(graph_def)
+        loops = _find_loops(graph)
+        if not loops:
+            return graph_def
+        graph_def = _written(graph_def, loops, shape_of)
+
+
+class _Variable(NamedTuple):
+    """What goes from turn to turn, or is the same for all.
+
+    Attributes:
+        enter: Where it comes in.
+        begins: What a turn is given of it: the Merge, or the Enter of what is the same for all.
+        closing: What a turn gives; `None` for what is the same for all.
+        exits: Where it comes out.
+    """
+
+    enter: Node
+    begins: Node
+    closing: Tensor | None
+    exits: tuple[Node, ...]
+
+
+class _Loop(NamedTuple):
+    """A loop of Switch and Merge, taken apart.
+
+    Attributes:
+        frame: The name of its frame.
+        condition: The LoopCond.
+        variables: What goes from turn to turn, and what is the same for all.
+        given: By tensor in the loop: the position of the variable that it is in a turn.
+        test: The operations that the condition depends on.
+        body: Those that the turn's results depend on.
+        inside: All nodes of it.
+    """
+
+    frame: str
+    condition: Node
+    variables: tuple[_Variable, ...]
+    given: Mapping[Tensor, int]
+    test: tuple[Node, ...]
+    body: tuple[Node, ...]
+    inside: frozenset[Node]
+
+
+class _UnraisedError(Exception):
+    """Why a loop stays as it is."""
+
+
+def _find_loops(graph: Graph) -> list[_Loop]:
+    """The innermost loops with lists that can be operations that run functions."""
+    frames: dict[bytes, list[Node]] = {}
+    for node in graph:
+        if node.op in op_types.ENTERS:
+            frames.setdefault(node.attributes["frame_name"].s, []).append(node)
+    found = []
+    for name, enters in frames.items():
+        try:
+            found.append(_take_apart(name.decode(), enters, graph))
+        except _UnraisedError:
+            continue
+    return found
+
+
+def _take_apart(frame: str, enters: Sequence[Node], graph: Graph) -> _Loop:
+    """A loop by its frame.
+
+    Raises:
+        _UnraisedError: It is not of TensorFlow's form, or has no lists.
+    """
+    inside = _find_inside(enters)
+    if not any(node.op in _LISTS for node in inside):
+        raise _UnraisedError("it has no lists")
+    conditions = [node for node in inside if node.op == "LoopCond"]
+    _require(len(conditions) == 1, "it has not one condition")
+    variables = tuple(_variable(enter, conditions[0]) for enter in enters)
+    given: dict[Tensor, int] = {}
+    for position, variable in enumerate(variables):
+        given[variable.begins.output()] = position
+        for switch in _switches(variable):
+            given[switch.output(1)] = position
+    test = _depended(conditions[0].inputs, given, graph)
+    closing = [each.closing for each in variables if each.closing is not None]
+    body = _depended(closing, given, graph)
+    used = {conditions[0], *test, *body}
+    for variable in variables:
+        used.update((variable.enter, variable.begins, *variable.exits, *_switches(variable)))
+    for node in inside - used:
+        is_border = node.op in op_types.CONTROL_FLOW
+        _require(
+            is_border or not op_types.is_stateful(node, graph.library), "a turn has other effects"
+        )
+    return _Loop(frame, conditions[0], variables, given, test, body, frozenset(inside))
+
+
+def _find_inside(enters: Sequence[Node]) -> set[Node]:
+    """All nodes of a frame, from its Enters to its Exits.
+
+    Raises:
+        _UnraisedError: Another frame is in it.
+    """
+    inside = set(enters)
+    pending = list(enters)
+    while pending:
+        node = pending.pop()
+        if node.op in op_types.EXITS:
+            continue
+        for user in node.users:
+            _require(user.op not in op_types.ENTERS, "another loop is in it")
+            if user not in inside:
+                inside.add(user)
+                pending.append(user)
+    return inside
+
+
+def _variable(enter: Node, condition: Node) -> _Variable:
+    """A variable by where it comes in.
+
+    Raises:
+        _UnraisedError: It is not of TensorFlow's form.
+    """
+    constant = enter.attributes.get("is_constant")
+    if constant is not None and constant.b:
+        return _Variable(enter, enter, None, ())
+    _require(enter.op == "Enter", "it enters a reference")
+    merge = _only(user for user in enter.users)
+    _require(merge.op == "Merge" and not merge.output(1).uses, "it enters no Merge")
+    closing = _only(t.node for t in merge.inputs if t.node.op == "NextIteration")
+    _require(len(merge.inputs) == 2, "a Merge has other inputs")  # noqa: PLR2004 - in and again
+    switches = [user for user, _ in merge.output().uses if user.op == "Switch"]
+    for switch in switches:
+        _require(switch.inputs[1].node is condition, "a branch is made of its variables")
+    exits = tuple(user for each in switches for user, _ in each.output().uses)
+    _require(all(node.op == "Exit" for node in exits), "it leaves without an Exit")
+    return _Variable(enter, merge, closing.inputs[0], exits)
+
+
+def _switches(variable: _Variable) -> list[Node]:
+    uses = variable.begins.output().uses
+    return [user for user, _ in uses if user.op == "Switch"] if variable.closing else []
+
+
+def _depended(
+    tensors: Iterable[Tensor], given: Mapping[Tensor, int], graph: Graph
+) -> tuple[Node, ...]:
+    """The operations that tensors depend on, in the order of the graph.
+
+    Raises:
+        _UnraisedError: One of them is no operation of a turn.
+    """
+    needed: set[Node] = set()
+    borders = {tensor.node for tensor in given}
+    pending = [tensor.node for tensor in tensors if tensor not in given]
+    while pending:
+        node = pending.pop()
+        if node in needed or node in borders:
+            continue
+        _require(node.op not in op_types.CONTROL_FLOW, "a turn has branches")
+        needed.add(node)
+        pending += [tensor.node for tensor in node.inputs if tensor not in given]
+        pending += [each for each in node.control_inputs if each.op not in op_types.CONTROL_FLOW]
+    return tuple(node for node in graph if node in needed)
+
+
+def _only(nodes: Iterable[Node]) -> Node:
+    found = list(nodes)
+    _require(len(found) == 1, "it has several readers where one is expected")
+    return found[0]
+
+
+def _require(is_so: bool, otherwise: str) -> None:
+    if not is_so:
+        raise _UnraisedError(otherwise)
+
+
+def _written(graph_def: GraphDef, loops: Sequence[_Loop], shape_of: ShapeOf) -> GraphDef:
+    """The graph with loops as operations."""
+    written = type(graph_def)()
+    written.versions.CopyFrom(graph_def.versions)
+    written.library.CopyFrom(graph_def.library)
+    names = {function.signature.name for function in written.library.function}
+    gone = {node.name for loop in loops for node in loop.inside}
+    taken = {node.name for node in graph_def.node} - gone
+    spelled: dict[str, str] = {}
+    for loop in loops:
+        name = free_name(loop.frame, taken, "_")
+        taken.add(name)
+        for position, variable in enumerate(loop.variables):
+            for leaving in variable.exits:
+                port = f"{name}:{position}" if position else name
+                spelled[leaving.name] = spelled[f"{leaving.name}:0"] = port
+                spelled[f"^{leaving.name}"] = f"^{name}"
+        test, body = (_unused(f"{name}_{role}", names) for role in ("cond", "body"))
+        values = _values(loop, shape_of)
+        dtypes = [value.dtype for value in values]
+        tested = _function(test, loop, loop.test, [loop.condition.inputs[0]], [BOOL])
+        written.library.function.append(tested)
+        written.library.function.append(_function(body, loop, loop.body, _results(loop), dtypes))
+        _add_loop(written, name, loop, loop_attributes(test, body, values))
+    for node_def in graph_def.node:
+        if node_def.name not in gone:
+            written.node.add().CopyFrom(node_def)
+    for node_def in written.node:
+        # It may lie beside what is in a function now.
+        node_def.attr.pop(_COLOCATED, None)
+        if any(source in spelled for source in node_def.input):
+            node_def.input[:] = _respelled(node_def.input, spelled)
+    return written
+
+
+def _respelled(inputs: Iterable[str], spelled: Mapping[str, str]) -> list[str]:
+    """Inputs by new names; a node waits for another once."""
+    found = [spelled.get(source, source) for source in inputs]
+    data = [source for source in found if not source.startswith("^")]
+    return data + list(dict.fromkeys(source for source in found if source.startswith("^")))
+
+
+def _add_loop(
+    written: GraphDef, name: str, loop: _Loop, attributes: Mapping[str, AttrValue]
+) -> None:
+    """A loop as one operation."""
+    from tensorflow.core.framework import attr_value_pb2
+
+    is_stateful = any(op_types.is_stateful(node) for node in (*loop.test, *loop.body))
+    node_def = written.node.add(name=name, op="While" if is_stateful else "StatelessWhile")
+    node_def.device = loop.condition.device
+    enters = [variable.enter for variable in loop.variables]
+    node_def.input.extend(str(enter.inputs[0]) for enter in enters)
+    waits = dict.fromkeys(control.name for enter in enters for control in enter.control_inputs)
+    node_def.input.extend(f"^{control}" for control in waits)
+    for key, value in attributes.items():
+        node_def.attr[key].CopyFrom(value)
+    at_once = enters[0].attributes.get("parallel_iterations")
+    if at_once is not None:
+        node_def.attr["parallel_iterations"].CopyFrom(at_once)
+    for key in ("_lower_using_switch_merge", RAISED):
+        node_def.attr[key].CopyFrom(attr_value_pb2.AttrValue(b=True))
+
+
+def _values(loop: _Loop, shape_of: ShapeOf) -> list[Value]:
+    """What is known of a loop's variables."""
+    return [
+        Value("", variable.enter.attributes["T"].type, shape_of(f"{variable.begins.name}:0"))
+        for variable in loop.variables
+    ]
+
+
+def _results(loop: _Loop) -> list[Tensor]:
+    """What a turn gives, by position."""
+    return [
+        each.begins.output() if each.closing is None else each.closing for each in loop.variables
+    ]
+
+
+def _function(
+    name: str,
+    loop: _Loop,
+    nodes: Iterable[Node],
+    results: Sequence[Tensor],
+    dtypes: Sequence[int],
+) -> FunctionDef:
+    """A function of a loop: it is given all variables, and gives some tensors of a turn.
+
+    Args:
+        name: Its name.
+        loop: The loop.
+        nodes: Its operations.
+        results: The tensors.
+        dtypes: Their types.
+    """
+    from tensorflow.core.framework import function_pb2
+
+    function: FunctionDef = function_pb2.FunctionDef()
+    signature = function.signature
+    signature.name = name
+    body, taken = Graph(), {node.name for node in nodes}
+    copies: dict[Node, Node] = {}
+    arguments = []
+    for position, variable in enumerate(loop.variables):
+        dtype = variable.enter.attributes["T"]
+        argument = free_name(f"variable_{position}", taken, "_")
+        signature.input_arg.add(name=argument, type=dtype.type)
+        attributes = {"T": dtype, "index": _index(position)}
+        arguments.append(body.add_node(argument, ARGUMENT, attributes=attributes).output())
+    for node in nodes:
+        attributes = {key: value for key, value in node.attributes.items() if key != _COLOCATED}
+        copies[node] = body.add_node(node.name, node.op, device=node.device, attributes=attributes)
+
+    def copied(tensor: Tensor) -> Tensor:
+        if tensor in loop.given:
+            return arguments[loop.given[tensor]]
+        return copies[tensor.node].output(tensor.port)
+
+    for node, copy in copies.items():
+        waits = {copies[each]: None for each in node.control_inputs if each in copies}
+        body.connect(copy, tuple(map(copied, node.inputs)), waits)
+    for position, (tensor, dtype) in enumerate(zip(results, dtypes, strict=True)):
+        signature.output_arg.add(name=f"result_{position}", type=dtype)
+        attributes = {"T": type_attribute(dtype), "index": _index(position)}
+        name = free_name(f"result_{position}_value", taken, "_")
+        result = body.add_node(name, RESULT, attributes=attributes)
+        body.connect(result, (copied(tensor),), {})
+    return to_function_def(body, like=function)
+
+
+def _index(position: int) -> AttrValue:
+    from tensorflow.core.framework import attr_value_pb2
+
+    return attr_value_pb2.AttrValue(i=position)
+
+
+def _unused(name: str, names: set[str]) -> str:
+    found = free_name(name.replace("/", "_"), names, "_")
+    names.add(found)
+    return found
