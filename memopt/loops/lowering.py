@@ -9,6 +9,7 @@ from memopt.graph.attributes import type_attribute
 from memopt.graph.copy_names import free_name
 from memopt.graph.functiondef import ARGUMENT, RESULT, Library
 from memopt.graph.graphdef import from_graph_def
+from memopt.graph.op_types import DT_RESOURCE
 from memopt.loops.pairs import Loop
 from memopt.loops.raising import RAISED
 
@@ -26,8 +27,7 @@ def lower_loops(graph_def: GraphDef) -> GraphDef:
     """A graph in which no loop is left that `raise_loops` made, or that was made of one.
 
     After Grappler nobody takes loops apart any more: what runs functions then runs them one call a
-    turn. It follows TensorFlow's own lowering (`lower_while_op.cc`), but for one thing: what is the
-    same in all turns enters once.
+    turn. It follows TensorFlow's own lowering (`lower_while_op.cc`).
 
     Args:
         graph_def: The graph; it is not changed.
@@ -90,7 +90,10 @@ class _Lowering:
         node, name = loop.node, loop.node.name
         types = op_types.port_types(node, self._graph.library).outputs
         frame = {"frame_name": _text(name), "parallel_iterations": _at_once(node)}
-        carried = [i for i in range(len(types)) if not loop.body.hands_on(i)]
+        # What enters once is held until the whole loop is gone, so of what lasts only handles do.
+        carried = [
+            i for i, dtype in enumerate(types) if dtype != DT_RESOURCE or not loop.body.hands_on(i)
+        ]
         waits = [f"^{control.name}" for control in node.control_inputs]
         enters, merges = [], {}
         for i, dtype in enumerate(types):

@@ -37,7 +37,34 @@ def test_what_loops_hold_is_predicted(layer: str) -> None:
     # Two loops side by side may be further apart than is predicted.
     assert within["own"] <= predicted * (1.05 if layer == "bidirectional" else 1.02) + batch_bytes
     assert within["own"] >= predicted * 0.9
-    assert within["own"] < 0.85 * off["own"]
+    # How many convolutions run at once in the original is a matter of chance.
+    if layer != "convolutional":
+        assert within["own"] < 0.85 * off["own"]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        "lstm",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("gru", "bidirectional", "convolutional")
+        ),
+    ],
+)
+def test_turns_run_again_within_a_lower_budget(layer: str) -> None:
+    """No order of the loops as they are needs so little."""
+    off = trained(layer, None)
+    within = trained(layer, {"budget": "20%"})
+    ((outcome, reason, predicted),) = within["records"]
+    assert outcome == "rewritten", reason
+    assert "checkpoint-loops: " in reason
+    assert within["weights"] == off["weights"]
+    batch_bytes = FEATURES.get(layer, 64 * 48 * 32 * 4)
+    # Two loops side by side may be further apart than is predicted.
+    assert within["own"] <= predicted * (1.15 if layer == "bidirectional" else 1.03) + batch_bytes
+    if layer != "convolutional":
+        assert within["own"] < 0.25 * off["own"]
 
 
 def test_without_a_budget_loops_with_lists_keep_their_time() -> None:

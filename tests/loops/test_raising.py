@@ -1,0 +1,126 @@
+"""Loops taken apart by TensorFlow, made functions again, and taken apart once more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.recurrent import gated, plain, recurrent_step
+
+from memopt.graph.graphdef import from_graph_def
+from memopt.item import GrapplerItem
+from memopt.loops.lowering import lower_loops
+from memopt.loops.raising import raise_loops
+from memopt.plugin.settled import settle_any
+from memopt.plugin.switch import install
+from memopt.prepared import verify_item
+from memopt.runtime.function import build_function, interface_of
+from memopt.runtime.grappler_off import without_grappler
+from memopt.sequencing.frames import verify_loops
+
+if TYPE_CHECKING:
+    from support.recurrent import Cell, RecurrentStep
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+
+def settled(step: RecurrentStep) -> ConcreteFunction:
+    """What Grappler makes of a step: its loops are made of Switch and Merge."""
+    install()
+    function = settle_any(step.function)
+    assert function is not None
+    return function
+
+
+def raised(graph_def: GraphDef) -> GraphDef:
+    return raise_loops(graph_def, lambda _: None)
+
+
+def ops_of(graph_def: GraphDef) -> set[str]:
+    return {node.op for node in graph_def.node}
+
+
+def values(step: RecurrentStep, function: ConcreteFunction) -> list[bytes]:
+    return [value.tobytes() for value in step.run(without_grappler(function))]
+
+
+@pytest.mark.parametrize("cell", [gated, plain])
+def test_loops_compute_the_same_as_functions_and_lowered_again(cell: Cell) -> None:
+    step = recurrent_step(9, cell)
+    function = settled(step)
+    graph_def = function.graph.as_graph_def()
+    assert ops_of(graph_def) >= {"Enter", "Merge", "Switch", "NextIteration", "Exit"}
+
+    as_functions = raised(graph_def)
+    assert ops_of(as_functions) & {"Enter", "Merge", "Switch", "Exit"} == set()
+    assert sum(node.op in ("While", "StatelessWhile") for node in as_functions.node) == 2
+    again = lower_loops(as_functions)
+    assert ops_of(again) & {"While", "StatelessWhile"} == set()
+
+    expected = values(step, function)
+    for changed in (as_functions, again):
+        graph = from_graph_def(changed)
+        verify_item(graph, GrapplerItem(changed))
+        verify_loops(graph)
+        rebuilt = build_function(changed, function, interface_of(function))
+        assert values(step, rebuilt) == expected
+
+
+def test_operations_keep_names_devices_and_attributes() -> None:
+    graph_def = settled(recurrent_step(9)).graph.as_graph_def()
+    before = {node.name: node for node in graph_def.node if node.op in ("MatMul", "Tanh")}
+    written = raised(graph_def)
+    bodies = written.library.function
+    after = {node.name: node for body in bodies for node in body.node_def if node.name in before}
+    after |= {node.name: node for node in written.node if node.name in before}
+    assert after.keys() == before.keys()
+    for name, node in before.items():
+        assert (after[name].op, after[name].device) == (node.op, node.device)
+        assert after[name].attr["T"] == node.attr["T"]
+
+
+def test_a_graph_without_such_loops_stays_the_same_object() -> None:
+    graph_def = recurrent_step(9).function.graph.as_graph_def()
+    assert raised(graph_def) is graph_def
+    assert lower_loops(graph_def) is graph_def
+
+
+def test_the_same_comes_out_each_time() -> None:
+    graph_def = settled(recurrent_step(9)).graph.as_graph_def()
+    one, other = raised(graph_def), raised(graph_def)
+    assert one == other
+    assert lower_loops(one) == lower_loops(other)
+
+
+def test_a_loop_with_branches_stays_as_it_is() -> None:
+    """A turn that takes one side of a branch is no list of operations that all run."""
+    import tensorflow as tf
+
+    def sometimes(state: Any, value: Any, weights: list[Any]) -> Any:
+        hidden, memory = gated(state, value, weights)
+        sign = tf.reduce_sum(value) > 0
+        return tf.cond(sign, lambda: tf.tanh(hidden), lambda: hidden * 2.0), memory
+
+    graph_def = settled(recurrent_step(9, sometimes)).graph.as_graph_def()
+    assert raised(graph_def) is graph_def
+
+
+@pytest.mark.parametrize("change", ["leaves_by_itself", "other_condition", "entered_twice"])
+def test_what_is_not_of_the_form_stays_as_it_is(change: str) -> None:
+    graph_def = settled(recurrent_step(9)).graph.as_graph_def()
+    conditions = [node for node in graph_def.node if node.op == "LoopCond"]
+    for condition in conditions:
+        if change == "other_condition":
+            other = graph_def.node.add()
+            other.CopyFrom(condition)
+            other.name += "_other"
+    if change == "leaves_by_itself":
+        for node in graph_def.node:
+            if node.op == "Exit":
+                node.op = "Identity"
+    if change == "entered_twice":
+        for node in graph_def.node:
+            if node.op == "Merge":
+                node.input.append(node.input[0])
+                node.attr["N"].i = 3
+    assert raised(graph_def) is graph_def
