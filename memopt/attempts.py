@@ -49,6 +49,17 @@ def attempts(pipeline: Pipeline, *, is_out_of_reach: bool) -> Iterator[Pipeline]
         yield _with_passes(split, _lowest)
 
 
+def in_less_time(pipeline: Pipeline) -> Pipeline:
+    """The same for a further search, if the time for planning is limited."""
+
+    def shortened(one: Pass) -> Pass:
+        if not isinstance(one, Rematerialization):
+            return one
+        return replace(one, planning_seconds=one.planning_seconds * _SHARE_OF_FURTHER)
+
+    return _with_passes(pipeline, shortened)
+
+
 def is_better(result: OptimizationResult, other: OptimizationResult) -> bool:
     """Whether a result keeps the budget, or needs less where neither does."""
     one, two = result.report.runtime, other.report.runtime

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from memopt.attempts import attempts, is_better, is_futile, keeps_budgets
+from memopt.attempts import attempts, in_less_time, is_better, is_futile, keeps_budgets
 from memopt.checkpointed import checkpointed
 from memopt.collector import collector_paused
 from memopt.costs.choice import AUTO, choose_costs, choose_planning_costs
@@ -311,24 +311,25 @@ class _Attempts(NamedTuple):
         Where the graph as it is does not, its loops run in segments; see `CheckpointLoops`. That
         comes first where a single operation, as a loop is one, needs more than the budget.
         """
-        best = None if prepared.is_out_of_reach else self._best_of(prepared)
+        pipeline = self.pipeline
+        best = None if prepared.is_out_of_reach else self._best_of(prepared, pipeline)
         if best is not None and keeps_budgets(best):
             return best
-        source = checkpointed(prepared.source, self.pipeline.of_first, self.simulators)
+        source = checkpointed(prepared.source, pipeline.of_first, self.simulators)
         if not source.is_changed:
             if best is None:
-                return self._best_of(prepared._replace(source=source))
+                return self._best_of(prepared._replace(source=source), pipeline)
             return source.told_in(best)
         changed = self.optimizer.prepare(source, self.simulators).measured_by(prepared)
-        result = self._best_of(changed)
+        result = self._best_of(changed, pipeline if best is None else in_less_time(pipeline))
         return result if best is None or is_better(result, best) else best
 
-    def _best_of(self, prepared: Prepared) -> OptimizationResult:
+    def _best_of(self, prepared: Prepared, pipeline: Pipeline) -> OptimizationResult:
         """The best of what can be made of a graph."""
         best: OptimizationResult | None = None
         is_plan = False
         first = prepared
-        for attempt in attempts(self.pipeline, is_out_of_reach=prepared.is_out_of_reach):
+        for attempt in attempts(pipeline, is_out_of_reach=prepared.is_out_of_reach):
             if best is not None:
                 prepared = self.optimizer.prepare(first.source, self.simulators).measured_by(first)
             result = self.optimizer.run(attempt, prepared, self.deadline_s)

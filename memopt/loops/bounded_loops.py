@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 BOOL = 10
 
 _BY_POSITION = frozenset(
-    ("T", "body", "cond", "output_shapes", "_num_original_outputs", "_read_only_resource_inputs")
+    "T body cond output_shapes _output_shapes _num_original_outputs "
+    "_read_only_resource_inputs".split()
 )
 """Attributes of a loop that are another's if it has other variables."""
 

@@ -44,6 +44,8 @@ class FunctionBody:
         self._function: FunctionDef = function_pb2.FunctionDef()
         if like is not None:
             self._function.CopyFrom(like)
+            # Python says it of all arguments, in order, and looks for it again.
+            self._function.attr.pop("_input_shapes", None)
         self._names = {node.name for node in self._function.node_def}
         self._names.update(argument.name for argument in self._function.signature.input_arg)
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT, RESULT, Library
 from memopt.graph.op_types import DT_RESOURCE, DT_VARIANT
+from memopt.graph.traversal import Numbering
 from memopt.shapes.function_calls import LOOPS
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Collection, Container, Iterable, Iterator
 
     from memopt.graph.graph import Graph, Node, Tensor
 
@@ -98,7 +99,7 @@ class UnfitError(Exception):
     """Why a loop cannot run again from the state of a turn."""
 
 
-def find_pairs(graph: Graph, named: Container[str]) -> Iterator[tuple[Node, LoopPair | str]]:
+def find_pairs(graph: Graph, named: Collection[str]) -> Iterator[tuple[Node, LoopPair | str]]:
     """The loops of which another one takes out what each turn has kept, or why one is left alone.
 
     Pairs come in the order of the graph. A list counts where nobody but the loop puts into it, and
@@ -106,13 +107,13 @@ def find_pairs(graph: Graph, named: Container[str]) -> Iterator[tuple[Node, Loop
 
     Args:
         graph: The graph with the loops; their functions are in its library.
-        named: Names of the nodes that must stay.
+        named: Names of the nodes that must stay; what they do not depend on does not run.
     """
     library = graph.library
     if not isinstance(library, Library):
         return
     known = frozenset(library.names())
-    for node in graph:
+    for node in _running(graph, named):
         if node.op not in LOOPS or not known.issuperset(_function_names(node)):
             continue
         forward = Loop.of(node, library)
@@ -132,6 +133,12 @@ def find_pairs(graph: Graph, named: Container[str]) -> Iterator[tuple[Node, Loop
                     yield node, _pair(forward, backward, pairs, library)
                 except UnfitError as reason:
                     yield node, str(reason)
+
+
+def _running(graph: Graph, named: Collection[str]) -> Iterator[Node]:
+    numbering = Numbering.of(graph)
+    runs = numbering.running_for(named)
+    return (node for node, is_running in zip(numbering.nodes, runs, strict=True) if is_running)
 
 
 class _Reader(NamedTuple):
@@ -201,6 +208,7 @@ def _pair(
     Raises:
         UnfitError: The first loop cannot run again.
     """
+    _require_host(forward, backward)
     pushed = tuple(forward.body.results[position].node.inputs[1] for position, _ in lists)
     needed = _needed(forward, pushed, {position for position, _ in lists}, library)
     types = op_types.port_types(forward.node, library).outputs
@@ -215,6 +223,18 @@ def _pair(
         else:
             fixed.append(position)
     return LoopPair(forward, backward, lists, pushed, tuple(state), tuple(fixed), tuple(variables))
+
+
+def _require_host(*loops: Loop) -> None:
+    """What a list holds may lie elsewhere than the list, and on a GPU that was never run.
+
+    Raises:
+        UnfitError: An operation of a turn is on another device.
+    """
+    nodes = (node for loop in loops for body in (loop.test, loop.body) for node in body.graph)
+    found = next((node for node in nodes if node.device and "CPU" not in node.device.upper()), None)
+    if found is not None:
+        raise UnfitError(f"{found.name!r} is on {found.device}; only loops on the host are split")
 
 
 def _needed(loop: Loop, pushed: Iterable[Tensor], lists: set[int], library: Library) -> set[int]:

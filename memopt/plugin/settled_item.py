@@ -41,7 +41,9 @@ _numbers = itertools.count(1)
 def settle_item(item: GrapplerItem) -> GrapplerItem | None:
     """An item with what Grappler makes of its step, to be run with Grappler off.
 
-    What the step does not need (initializers, savers) stays as it is. The step does not run.
+    What the step does not need (initializers, savers) stays as it is, but for a function, of which
+    nobody can ask for more: there it would run beside the step if it has effects, as loops over
+    variables do. The step does not run.
 
     Args:
         item: The item.
@@ -63,7 +65,7 @@ def settle_item(item: GrapplerItem) -> GrapplerItem | None:
         step = _as_function(item, variables)
     if step is None:
         return None
-    graph_def = _with_rest(step, item)
+    graph_def = step if item.in_function else _with_rest(step, item)
     mark_final(graph_def, [node_name(name) for name in (*item.feed, *item.fetch)])
     return replace(item, graph_def=graph_def)
 

@@ -152,6 +152,7 @@ class Body(StepBody):
             ),
             fetch=(*dict.fromkeys(results), *sorted(set(function.control_ret.values()))),
             variables=MappingProxyType(dict(variables)),
+            in_function=True,
         )
         callees = {one.signature.name: one for one in graph_def.library.function}
         return cls(function, item, tuple(results), callees)

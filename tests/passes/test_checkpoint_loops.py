@@ -97,6 +97,16 @@ def test_a_loop_that_reads_what_it_writes_is_left_alone() -> None:
     assert "a turn changes a list that the next one reads" in done.reasons
 
 
+def test_a_loop_on_a_gpu_is_left_alone() -> None:
+    item = GrapplerItem.from_concrete_function(recurrent_step(16).function)
+    for function in item.graph_def.library.function:
+        for node in function.node_def:
+            node.device = "/device:GPU:0"
+    done = run_pass(item, CheckpointLoops())
+    assert not done.edits
+    assert "is on /device:GPU:0" in done.reasons
+
+
 def test_a_loop_that_would_keep_hardly_less_is_left_alone() -> None:
     done = run(recurrent_step(2), CheckpointLoops())
     assert not done.edits
