@@ -193,6 +193,46 @@ def lstm() -> KerasTraining:
     return _classifier(model, data, data)
 
 
+def gru() -> KerasTraining:
+    """Two recurrent layers over a long series, with dropout between turns."""
+    import keras
+    from keras import layers
+
+    batch, steps, width = 32, 96, 192
+    series = keras.Input((steps, 16))
+    features = layers.GRU(width, return_sequences=True, recurrent_dropout=0.1)(series)
+    features = layers.GRU(width)(features)
+    model = keras.Model(series, layers.Dense(10)(features))
+    return _classifier(model, _numbers(batch, steps, 16), _classes(10, batch))
+
+
+def bidirectional() -> KerasTraining:
+    """A tagger: words from both sides."""
+    import keras
+    from keras import layers
+
+    batch, tokens, width, vocabulary = 32, 64, 128, 500
+    token_ids = keras.Input((tokens,), dtype="int32")
+    features = layers.Embedding(vocabulary, width, mask_zero=True)(token_ids)
+    for _ in range(2):
+        features = layers.Bidirectional(layers.LSTM(width, return_sequences=True))(features)
+    model = keras.Model(token_ids, layers.Dense(32)(features))
+    return _classifier(model, _classes(vocabulary, batch, tokens), _classes(32, batch, tokens))
+
+
+def convlstm() -> KerasTraining:
+    """Pictures of a film: convolutions in each turn."""
+    import keras
+    from keras import layers
+
+    batch, frames, size = 4, 16, 24
+    film = keras.Input((frames, size, size, 3))
+    features = layers.ConvLSTM2D(16, 3, padding="same", return_sequences=True)(film)
+    features = layers.ConvLSTM2D(16, 3, padding="same")(features)
+    model = keras.Model(film, layers.Dense(10)(layers.GlobalAveragePooling2D()(features)))
+    return _classifier(model, _numbers(batch, frames, size, size, 3), _classes(10, batch))
+
+
 def graph_network() -> KerasTraining:
     """Messages along the edges of a graph, summed by segment."""
     import keras
@@ -274,6 +314,9 @@ MODELS: dict[str, Callable[[], KerasTraining]] = {
         accumulation,
         mlp,
         lstm,
+        gru,
+        bidirectional,
+        convlstm,
         graph_network,
     )
 }

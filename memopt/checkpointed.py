@@ -8,13 +8,36 @@ from typing import TYPE_CHECKING
 
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.loops.raising import raise_loops
+from memopt.passes import CheckpointLoops
+from memopt.pipeline import Pipeline
 from memopt.prepared import Source, find_parts
 from memopt.shapes.function_calls import has_loops_anywhere
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
-    from memopt.pipeline import Pipeline
-    from memopt.prepared import Simulators
+    from collections.abc import Iterator
+
+    from memopt.prepared import Prepared, Simulators
+
+
+def firsts(pipeline: Pipeline, prepared: Prepared) -> Iterator[Pipeline]:
+    """What is tried before anything is simulated: loops that may be enough, then all of them.
+
+    Args:
+        pipeline: All passes of the level.
+        prepared: The graph as it is, and what its budget is.
+    """
+    if prepared.over_bytes:
+        yield Pipeline(
+            tuple(
+                replace(one, enough_bytes=one.enough_bytes or prepared.over_bytes)
+                if isinstance(one, CheckpointLoops)
+                else one
+                for one in pipeline.first
+            ),
+            (),
+        )
+    yield Pipeline(pipeline.first, ())
 
 
 def checkpointed(source: Source, pipeline: Pipeline, simulators: Simulators) -> Source:
@@ -36,7 +59,7 @@ def checkpointed(source: Source, pipeline: Pipeline, simulators: Simulators) -> 
     parts = list(find_parts(graph, item, properties, simulators._replace(cluster=None)))
     reports = {part.function: pipeline.run(*part, math.inf).passes for part in parts}
     changed = raised._replace(reports=reports)
-    if not changed.is_changed:
+    if not changed.edits:
         return source._replace(reports=reports)
     item = replace(item, graph_def=to_graph_def(graph))
     return Source(item, Properties.of(item), reports)

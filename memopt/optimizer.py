@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.attempts import attempts, in_less_time, is_better, is_futile, keeps_budgets
-from memopt.checkpointed import checkpointed
+from memopt.checkpointed import checkpointed, firsts
 from memopt.collector import collector_paused
 from memopt.costs.choice import AUTO, choose_costs, choose_planning_costs
 from memopt.device_limits import MemoryLimits, device_memory, find_limits
@@ -315,14 +315,22 @@ class _Attempts(NamedTuple):
         best = None if prepared.is_out_of_reach else self._best_of(prepared, pipeline)
         if best is not None and keeps_budgets(best):
             return best
-        source = checkpointed(prepared.source, pipeline.of_first, self.simulators)
-        if not source.is_changed:
-            if best is None:
-                return self._best_of(prepared._replace(source=source), pipeline)
-            return source.told_in(best)
-        changed = self.optimizer.prepare(source, self.simulators).measured_by(prepared)
-        result = self._best_of(changed, pipeline if best is None else in_less_time(pipeline))
-        return result if best is None or is_better(result, best) else best
+        edits = 0
+        for first in firsts(pipeline, prepared):
+            source = checkpointed(prepared.source, first, self.simulators)
+            if not source.edits:
+                prepared = prepared._replace(source=source)
+                return source.told_in(best) if best else self._best_of(prepared, pipeline)
+            if source.edits == edits:
+                break
+            edits = source.edits
+            changed = self.optimizer.prepare(source, self.simulators).measured_by(prepared)
+            result = self._best_of(changed, in_less_time(pipeline) if best else pipeline)
+            best = result if best is None or is_better(result, best) else best
+            if keeps_budgets(best):
+                break
+        assert best is not None
+        return best
 
     def _best_of(self, prepared: Prepared, pipeline: Pipeline) -> OptimizationResult:
         """The best of what can be made of a graph."""

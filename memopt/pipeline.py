@@ -31,7 +31,7 @@ class Pipeline:
         repeated: Passes that look at a simulation. They run in turns, at most `MAX_ITERATIONS`
             times, for as long as one of them wants to go on (`Pass.wants_more`).
         first: Passes that run before anything is inferred of the graph that the others get, if
-            they are wanted; see `of_first`.
+            they are wanted; `run` leaves them out.
         decisive: The name of one that has to change something for those behind it to run; "" if
             there is none.
     """
@@ -40,11 +40,6 @@ class Pipeline:
     repeated: tuple[Pass, ...]
     first: tuple[Pass, ...] = ()
     decisive: str = ""
-
-    @property
-    def of_first(self) -> Pipeline:
-        """The passes by themselves that come before all inference."""
-        return Pipeline(self.first, ())
 
     def run(self, function: str, graph: Graph, context: Context, deadline_s: float) -> GraphReport:
         """Run the passes over a graph, in place.

@@ -91,9 +91,9 @@ class Source(NamedTuple):
     reports: Mapping[str, tuple[PassReport, ...]] = MappingProxyType({})
 
     @property
-    def is_changed(self) -> bool:
-        """Whether anything was done to it."""
-        return any(report.edits for reports in self.reports.values() for report in reports)
+    def edits(self) -> int:
+        """How much was done to it."""
+        return sum(len(report.edits) for reports in self.reports.values() for report in reports)
 
     def reported(self, report: GraphReport) -> GraphReport:
         """What passes did to a graph, after what was done to it before."""
@@ -132,6 +132,13 @@ class Prepared(NamedTuple):
             return False
         largest = largest_working_set(self.before.buffer_graph, self.before.sequence)
         return largest.size_bytes > self.limits.budget_bytes
+
+    @property
+    def over_bytes(self) -> int:
+        """How much more the step needs than all devices together may have; 0 without a limit."""
+        if self.before is None or not self.limits.total_bytes:
+            return 0
+        return max(0, self.before.peak_bytes - self.limits.total_bytes)
 
     def measured_by(self, original: Prepared) -> Prepared:
         """The same, compared with the step as it was given."""

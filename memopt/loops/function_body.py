@@ -73,9 +73,14 @@ class FunctionBody:
         reads = [
             node.name
             for node in self._function.node_def
-            if node.op == "ReadVariableOp" and node.input[0] == argument.name
+            if node.op == "ReadVariableOp" and self._source(node.input[0]) == argument.name
         ]
-        self._replace({f"{name}:value:0": argument.name for name in reads}, reads)
+        handed_on = [
+            node.name
+            for node in self._function.node_def
+            if node.op == "Identity" and self._source(node.input[0]) == argument.name
+        ]
+        self._replace({f"{name}:value:0": argument.name for name in reads}, [*reads, *handed_on])
         for result in self._function.signature.output_arg:
             if self._source(self._function.ret[result.name]) == argument.name:
                 self._function.ret[result.name] = argument.name

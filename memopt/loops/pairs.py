@@ -13,7 +13,7 @@ from memopt.shapes.function_calls import LOOPS
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator
 
-    from memopt.graph.graph import Graph, Node, Tensor
+    from memopt.graph.graph import Graph, Node, Tensor, Use
 
 
 class Body(NamedTuple):
@@ -79,6 +79,7 @@ class LoopPair(NamedTuple):
         forward: The first loop.
         backward: That of its gradient.
         lists: The positions of the lists, in the first loop and in the other.
+        unread: The positions of further lists in the first loop, of which nobody reads anything.
         pushed: What a turn of the first loop puts in, list by list.
         state: What of the first loop's variables a turn has to be given to compute that again,
             and that changes from turn to turn.
@@ -89,6 +90,7 @@ class LoopPair(NamedTuple):
     forward: Loop
     backward: Loop
     lists: tuple[tuple[int, int], ...]
+    unread: tuple[int, ...]
     pushed: tuple[Tensor, ...]
     state: tuple[int, ...]
     fixed: tuple[int, ...]
@@ -117,20 +119,19 @@ def find_pairs(graph: Graph, named: Collection[str]) -> Iterator[tuple[Node, Loo
         if node.op not in LOOPS or not known.issuperset(_function_names(node)):
             continue
         forward = Loop.of(node, library)
-        lists = _find_lists(forward)
-        readers = {lists[position].node: None for position in lists}
-        for reader in readers:
+        read, unread = _find_lists(forward)
+        for reader in dict.fromkeys(user for user, _ in read.values()):
             if not known.issuperset(_function_names(reader)):
                 continue
             backward = Loop.of(reader, library)
-            pairs = tuple(
+            lists = tuple(
                 (position, slot)
-                for position, (user, slot) in lists.items()
+                for position, (user, slot) in read.items()
                 if user is reader and _only_pops(backward, slot, named)
             )
-            if pairs:
+            if lists:
                 try:
-                    yield node, _pair(forward, backward, pairs, library)
+                    yield node, _pair(_Lists(forward, backward, lists, unread), library)
                 except UnfitError as reason:
                     yield node, str(reason)
 
@@ -141,9 +142,13 @@ def _running(graph: Graph, named: Collection[str]) -> Iterator[Node]:
     return (node for node, is_running in zip(numbering.nodes, runs, strict=True) if is_running)
 
 
-class _Reader(NamedTuple):
-    node: Node
-    slot: int
+class _Lists(NamedTuple):
+    """The lists of a pair of loops, as in `LoopPair`."""
+
+    forward: Loop
+    backward: Loop
+    lists: tuple[tuple[int, int], ...]
+    unread: tuple[int, ...]
 
 
 _ENDS = (ARGUMENT, RESULT)
@@ -161,22 +166,36 @@ def source(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _find_lists(loop: Loop) -> dict[int, _Reader]:
-    """The lists into which every turn puts one element, by position: the one loop that has them."""
-    found = {}
-    for position, (given, result) in enumerate(
-        zip(loop.node.inputs, loop.body.results, strict=True)
-    ):
-        push, argument = result.node, loop.body.arguments[position]
-        if push.op != "TensorListPushBack" or given.node.op != "EmptyTensorList":
+def _find_lists(loop: Loop) -> tuple[dict[int, Use], tuple[int, ...]]:
+    """The lists into which every turn puts one element.
+
+    Returns:
+        By position: the loop that has the list afterwards, and where; and the positions of those
+        that nobody has.
+    """
+    read: dict[int, Use] = {}
+    unread = []
+    for position in range(len(loop.node.inputs)):
+        if not _only_fills(loop, position):
             continue
         uses = loop.node.output(position).uses
-        is_own = push.inputs[0].node is argument and len(argument.output().uses) == 1
-        if is_own and len(push.output().uses) == 1 and len(uses) == 1 and uses[0][0].op in LOOPS:
-            test = loop.test.arguments[position]
-            if not test.output().uses:
-                found[position] = _Reader(*uses[0])
-    return found
+        if not uses:
+            unread.append(position)
+        elif len(uses) == 1 and uses[0][0].op in LOOPS:
+            read[position] = uses[0]
+    return read, tuple(unread)
+
+
+def _only_fills(loop: Loop, position: int) -> bool:
+    """Whether every turn puts one element into a list, and nothing else is done with it."""
+    push, argument = loop.body.results[position].node, loop.body.arguments[position]
+    return (
+        loop.node.inputs[position].node.op == "EmptyTensorList"
+        and push.op == "TensorListPushBack"
+        and push.inputs[0].node is argument
+        and len(argument.output().uses) == len(push.output().uses) == 1
+        and not loop.test.arguments[position].output().uses
+    )
 
 
 def _only_pops(loop: Loop, position: int, named: Container[str]) -> bool:
@@ -200,17 +219,17 @@ def idle_readers(tensor: Tensor, named: Container[str] = ()) -> list[Node]:
     ]
 
 
-def _pair(
-    forward: Loop, backward: Loop, lists: tuple[tuple[int, int], ...], library: Library
-) -> LoopPair:
+def _pair(known: _Lists, library: Library) -> LoopPair:
     """Everything that is known of a pair.
 
     Raises:
         UnfitError: The first loop cannot run again.
     """
+    forward, backward, lists, unread = known
     _require_host(forward, backward)
-    pushed = tuple(forward.body.results[position].node.inputs[1] for position, _ in lists)
-    needed = _needed(forward, pushed, {position for position, _ in lists}, library)
+    filled = [position for position, _ in lists]
+    pushed = tuple(forward.body.results[position].node.inputs[1] for position in filled)
+    needed = _needed(forward, pushed, {*filled, *unread}, library)
     types = op_types.port_types(forward.node, library).outputs
     state, fixed, variables = [], [], []
     for position in sorted(needed):
@@ -222,7 +241,7 @@ def _pair(
             variables.append(position)
         else:
             fixed.append(position)
-    return LoopPair(forward, backward, lists, pushed, tuple(state), tuple(fixed), tuple(variables))
+    return LoopPair(*known, pushed, tuple(state), tuple(fixed), tuple(variables))
 
 
 def _require_host(*loops: Loop) -> None:
@@ -282,13 +301,28 @@ def _needed(loop: Loop, pushed: Iterable[Tensor], lists: set[int], library: Libr
 
 
 def _require_pure(node: Node, library: Library) -> None:
-    if node.op == "ReadVariableOp" and node.inputs[0].node.op == ARGUMENT:
+    """An operation only computes, or reads a variable.
+
+    Raises:
+        UnfitError: It does more.
+    """
+    resources = [tensor for tensor in map(source, node.inputs) if _is_resource(tensor)]
+    if node.op == "Identity" or (node.op == "ReadVariableOp" and resources):
         return
-    if any(tensor.node.op == ARGUMENT and _is_resource(tensor) for tensor in node.inputs):
+    if resources:
         raise UnfitError(f"{node.op} {node.name!r} uses a resource, and would do so twice")
     if op_types.is_stateful(node, library):
         raise UnfitError(f"{node.op} {node.name!r} has effects or is random, and would run twice")
 
 
 def _is_resource(tensor: Tensor) -> bool:
-    return bool(tensor.node.attributes["T"].type == DT_RESOURCE)
+    """Whether a function is given a tensor, and it is a resource."""
+    node = tensor.node
+    return node.op == ARGUMENT and bool(node.attributes["T"].type == DT_RESOURCE)
+
+
+def reads_of(body: Body, position: int) -> list[Node]:
+    """The operations that read a variable that a function is given."""
+    argument = body.arguments[position]
+    reads = (node for node in body.graph if node.op == "ReadVariableOp")
+    return [node for node in reads if source(node.inputs[0]).node is argument]

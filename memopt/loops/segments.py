@@ -126,7 +126,7 @@ class _Writer:
         self._read = variables
         self._elements = elements
         filled, emptied = ({each[side] for each in pair.lists} for side in (0, 1))
-        self._forward = _Side.of(pair.forward, filled, library)
+        self._forward = _Side.of(pair.forward, filled.union(pair.unread), library)
         self._backward = _Side.of(pair.backward, emptied, library)
         self._name = f"{pair.forward.body_name}_by_{turns}"
         """What the names of new functions begin with; those of bodies are unique in a process."""

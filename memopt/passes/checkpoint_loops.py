@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memopt.errors import OptionsError
 from memopt.graph.functiondef import Library
 from memopt.graph.rewriter import Touches
-from memopt.loops.pairs import LoopPair, UnfitError, find_pairs
+from memopt.loops.pairs import LoopPair, UnfitError, find_pairs, reads_of
 from memopt.loops.segments import Variable, write_segments
 from memopt.loops.turns import loop_turns
 from memopt.loops.worth import Kept
 from memopt.passes.base import Pass
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memopt.context import Context
     from memopt.graph.graph import Graph, Node
     from memopt.graph.rewriter import Rewriter
@@ -63,55 +65,112 @@ class CheckpointLoops(Pass):
     segment_turns: int = 0
     """Turns in a segment; 0: with how many least is kept."""
 
+    enough_bytes: int = 0
+    """How much less is to be kept: of several loops those that keep most run in segments, until it
+    is enough; 0: all of them."""
+
     def __post_init__(self) -> None:
-        if self.segment_turns < 0:
-            raise OptionsError(f"{self.name}: segment_turns is {self.segment_turns}, less than 0")
+        for option in ("segment_turns", "enough_bytes"):
+            if getattr(self, option) < 0:
+                raise OptionsError(f"{self.name}: {option} is {getattr(self, option)}, less than 0")
 
     def run(self, rewriter: Rewriter, context: Context) -> None:
-        """Look at each loop that another one reads, in the order of the graph."""
+        """Look at each loop that another one reads; rewrite those that are chosen."""
         if not self.run_again:
             return
-        rewritten: set[Node] = set()
-        for node, pair in list(find_pairs(rewriter.graph, context.named)):
-            if isinstance(pair, str):
-                rewriter.decline(node, pair)
-                continue
-            loops = {pair.forward.node, pair.backward.node}
-            if loops & rewritten:
-                rewriter.decline(node, "a loop that it belongs to runs in segments already")
-                continue
+        candidates = []
+        for node, pair in find_pairs(rewriter.graph, context.named):
             try:
-                self._rewrite(rewriter, context, pair)
-                rewritten |= loops
-            except UnfitError as reason:
-                rewriter.decline(node, str(reason))
+                if not isinstance(pair, str):
+                    candidates.append(self._candidate(rewriter.graph, context, pair))
+                    continue
+                reason = pair
+            except UnfitError as error:
+                reason = str(error)
+            rewriter.decline(node, reason)
+        chosen = self._choose(rewriter, candidates)
+        for each in candidates:
+            if each in chosen:
+                _write(rewriter, each)
 
-    def _rewrite(self, rewriter: Rewriter, context: Context, pair: LoopPair) -> None:
-        """Rewrite a pair of loops.
+    def _candidate(self, graph: Graph, context: Context, pair: LoopPair) -> _Candidate:
+        """A pair of loops with what is known of it.
 
         Raises:
             UnfitError: It is left alone.
         """
         _require_unnamed(pair, context)
         body = context.properties.function(pair.forward.body_name)
-        kept = _kept(pair, rewriter.graph, context.properties, body)
-        length = self.segment_turns or kept.best_length
-        before, after = (
-            f"{size / _MEBIBYTE:.2f} MiB" for size in (kept.whole_bytes, kept.in_segments(length))
-        )
-        if kept.in_segments(length) > _WORTH_IT * kept.whole_bytes:
+        kept = _kept(pair, graph, context.properties, body)
+        _variables(pair, body)
+        candidate = _Candidate(pair, kept, self.segment_turns or kept.best_length, body)
+        if candidate.after_bytes > _WORTH_IT * kept.whole_bytes:
+            before, after = map(_mebibytes, (kept.whole_bytes, candidate.after_bytes))
             raise UnfitError(f"its turns keep {before}, and in segments they would keep {after}")
-        known = (body.tensor(tensor.name) for tensor in pair.pushed)
-        elements = [None if each is None else each.shape for each in known]
-        variables = _variables(pair, body)
-        library = rewriter.graph.library
-        assert isinstance(library, Library)
-        reason = (
-            f"{kept.turns} turns run in segments of {length}, which run again for the gradient: "
-            f"with the state that each begins with, {after} are kept at most instead of {before}"
-        )
-        with rewriter.edit(reason):
-            write_segments(rewriter, library, pair, length, variables, elements)
+        return candidate
+
+    def _choose(self, rewriter: Rewriter, candidates: Sequence[_Candidate]) -> list[_Candidate]:
+        """Those that are rewritten, the one that saves most first; says why others are not."""
+        chosen: list[_Candidate] = []
+        loops: set[Node] = set()
+        saved = 0
+        for each in sorted(candidates, key=lambda one: one.saved_bytes, reverse=True):
+            forward, backward = each.pair.forward.node, each.pair.backward.node
+            if self.enough_bytes and saved >= self.enough_bytes:
+                rewriter.decline(forward, "the loops that keep more are enough")
+            elif loops & {forward, backward}:
+                rewriter.decline(forward, "a loop that it belongs to runs in segments already")
+            else:
+                chosen.append(each)
+                loops |= {forward, backward}
+                saved += each.saved_bytes
+        return chosen
+
+
+class _Candidate(NamedTuple):
+    """A pair of loops that can run in segments.
+
+    Attributes:
+        pair: The loops.
+        kept: What they keep.
+        length: How many turns a segment is to have.
+        body: What is known of a turn of the first one.
+    """
+
+    pair: LoopPair
+    kept: Kept
+    length: int
+    body: Properties
+
+    @property
+    def after_bytes(self) -> int:
+        """What they keep at most in segments."""
+        return self.kept.in_segments(self.length)
+
+    @property
+    def saved_bytes(self) -> int:
+        """How much less that is."""
+        return self.kept.whole_bytes - self.after_bytes
+
+
+def _write(rewriter: Rewriter, chosen: _Candidate) -> None:
+    """Rewrite a pair of loops."""
+    pair, kept, length, body = chosen
+    before, after = map(_mebibytes, (kept.whole_bytes, chosen.after_bytes))
+    known = (body.tensor(tensor.name) for tensor in pair.pushed)
+    elements = [None if each is None else each.shape for each in known]
+    library = rewriter.graph.library
+    assert isinstance(library, Library)
+    reason = (
+        f"{kept.turns} turns run in segments of {length}, which run again for the gradient: "
+        f"with the state that each begins with, {after} are kept at most instead of {before}"
+    )
+    with rewriter.edit(reason):
+        write_segments(rewriter, library, pair, length, _variables(pair, body), elements)
+
+
+def _mebibytes(size_bytes: int) -> str:
+    return f"{size_bytes / _MEBIBYTE:.2f} MiB"
 
 
 def _require_unnamed(pair: LoopPair, context: Context) -> None:
@@ -151,9 +210,8 @@ def _variables(pair: LoopPair, body: Properties) -> dict[int, Variable]:
     """
     found = {}
     for position in pair.variables:
-        argument = pair.forward.body.arguments[position]
-        reads = (node for node, _ in argument.output().uses if node.op == "ReadVariableOp")
-        known = body.tensor(next(reads).output().name)
+        read = reads_of(pair.forward.body, position)[0]
+        known = body.tensor(read.output().name)
         if known is None:
             raise UnfitError("what it reads from variables is not known")
         found[position] = Variable(known.dtype, known.shape)

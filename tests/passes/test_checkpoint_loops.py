@@ -138,6 +138,16 @@ def test_what_is_undone_leaves_no_function_behind() -> None:
     assert to_graph_def(graph) == before
 
 
+def test_only_as_many_loops_as_are_enough_are_rewritten() -> None:
+    """The one that saves most first."""
+    step = MODELS["lstm"](batch=4, steps=20, width=16, vocabulary=20)
+    item = GrapplerItem.from_concrete_function(step.function)
+    assert len(run_pass(item, CheckpointLoops()).edits) == 2
+    done = run_pass(item, CheckpointLoops(enough_bytes=1))
+    assert len(done.edits) == 1
+    assert "the loops that keep more are enough" in done.reasons
+
+
 def test_it_can_be_switched_off() -> None:
     step = recurrent_step(16)
     assert run(step, CheckpointLoops()).edits
