@@ -214,8 +214,17 @@ class MemoryOptimizer(DisplayedFields):
             _check_budgets(pipeline, best, best.report.runtime)
         return best
 
-    def prepare(self, source: Source, simulators: Simulators) -> Prepared:
-        """An item's graph, verified and ready to be rewritten."""
+    def prepare(
+        self, source: Source, simulators: Simulators, like: Prepared | None = None
+    ) -> Prepared:
+        """An item's graph, verified and ready to be rewritten.
+
+        Args:
+            source: The graph.
+            simulators: How its graphs are simulated.
+            like: The step as it was given, if it is known already: budgets are shares of that, and
+                what comes out is compared with it.
+        """
         item, properties = source.item, source.properties
         is_auto = self.costs == AUTO
         costs = choose_planning_costs(AUTO, item) if is_auto else simulators.costs
@@ -228,10 +237,11 @@ class MemoryOptimizer(DisplayedFields):
                 part._replace(context=replace(part.context, runtime=self.runtime, costs=costs))
                 for part in find_parts(graph, item, properties, simulators)
             ]
-            before = self._runtime_memory(parts[0])
-            limits = self._limits(before)
+            before = self._runtime_memory(parts[0]) if like is None else like.before
+            limits = self._limits(before) if like is None else like.limits
             parts[0] = parts[0].limited(limits)
-        return Prepared(source, graph, tuple(parts), len(graph), before, limits)
+        nodes_before = len(graph) if like is None else like.nodes_before
+        return Prepared(source, graph, tuple(parts), nodes_before, before, limits)
 
     def run(self, pipeline: Pipeline, prepared: Prepared, deadline_s: float) -> OptimizationResult:
         """What one pipeline makes of an item's graph, whether it keeps the budget or not."""
@@ -312,19 +322,22 @@ class _Attempts(NamedTuple):
         comes first where a single operation, as a loop is one, needs more than the budget.
         """
         pipeline = self.pipeline
-        best = None if prepared.is_out_of_reach else self._best_of(prepared, pipeline)
+        is_out_of_reach = prepared.is_out_of_reach
+        best = None if is_out_of_reach else self._best_of(prepared, pipeline)
         if best is not None and keeps_budgets(best):
             return best
         edits = 0
         for first in firsts(pipeline, prepared):
             source = checkpointed(prepared.source, first, self.simulators)
             if not source.edits:
-                prepared = prepared._replace(source=source)
-                return source.told_in(best) if best else self._best_of(prepared, pipeline)
+                if best is not None:
+                    return source.told_in(best)
+                whole = prepared._replace(source=source)
+                return self._best_of(whole, pipeline, is_out_of_reach=is_out_of_reach)
             if source.edits == edits:
                 break
             edits = source.edits
-            changed = self.optimizer.prepare(source, self.simulators).measured_by(prepared)
+            changed = self.optimizer.prepare(source, self.simulators, prepared)
             result = self._best_of(changed, in_less_time(pipeline) if best else pipeline)
             best = result if best is None or is_better(result, best) else best
             if keeps_budgets(best):
@@ -332,14 +345,16 @@ class _Attempts(NamedTuple):
         assert best is not None
         return best
 
-    def _best_of(self, prepared: Prepared, pipeline: Pipeline) -> OptimizationResult:
+    def _best_of(
+        self, prepared: Prepared, pipeline: Pipeline, *, is_out_of_reach: bool = False
+    ) -> OptimizationResult:
         """The best of what can be made of a graph."""
         best: OptimizationResult | None = None
         is_plan = False
         first = prepared
-        for attempt in attempts(pipeline, is_out_of_reach=prepared.is_out_of_reach):
+        for attempt in attempts(pipeline, is_out_of_reach=is_out_of_reach):
             if best is not None:
-                prepared = self.optimizer.prepare(first.source, self.simulators).measured_by(first)
+                prepared = self.optimizer.prepare(first.source, self.simulators, first)
             result = self.optimizer.run(attempt, prepared, self.deadline_s)
             has_plan = not is_futile(attempt, result)
             if best is None or not is_plan or (has_plan and is_better(result, best)):

@@ -140,15 +140,6 @@ class Prepared(NamedTuple):
             return 0
         return max(0, self.before.peak_bytes - self.limits.total_bytes)
 
-    def measured_by(self, original: Prepared) -> Prepared:
-        """The same, compared with the step as it was given."""
-        return self._replace(
-            nodes_before=original.nodes_before,
-            before=original.before,
-            limits=original.limits,
-            parts=tuple(part.limited(original.limits) for part in self.parts[:1]) + self.parts[1:],
-        )
-
 
 def find_parts(
     graph: Graph, item: GrapplerItem, properties: Properties, simulators: Simulators
