@@ -176,10 +176,8 @@ def test_a_budget_below_all_orders_is_kept_by_segments() -> None:
     item = GrapplerItem.from_concrete_function(step.function)
     low = MemoryOptimizer("ordered", budget="40%").optimize(None, item).report
     high = MemoryOptimizer("ordered", budget="95%").optimize(None, item).report
-    assert [report.passes[0].name for report in (low, high)] == [
-        "checkpoint-loops",
-        "relax-allocator",
-    ]
+    assert low.passes[0].name.startswith("checkpoint-loops")
+    assert not any(done.name.startswith("checkpoint-loops") for done in high.passes)
     assert len(low.passes[0].edits) == 2
     assert low.runtime is not None
     assert low.runtime.keeps_budget
