@@ -281,15 +281,18 @@ def test_exact_kernels_have_the_same_bits_with_onednn_and_without() -> None:
 
 
 def test_bits_of_a_matrix_product_can_depend_on_how_many_rows_it_has() -> None:
-    """Of one product the rows at the end are another kernel's work: so what is split is tried."""
-    lines = (
-        "x = Placeholder() {dtype=float, shape=[100,31]}",
-        "w = Placeholder() {dtype=float, shape=[512,31]}",
-        "n = MatMul(x, w) {T=float, transpose_b=true}",
-    )
-    facts = facts_of(lines)
-    region = Region(facts, frozenset({facts.graph["n"]}))
-    assert not all(is_equal(trial_of(region, region.nodes, parts), 1) for parts in (2, 8))
+    """Some rows are another kernel's work, by how wide vectors are: so what is split is tried."""
+    equal = []
+    for rows, columns in ((100, 512), (50, 1), (7, 512)):
+        lines = (
+            f"x = Placeholder() {{dtype=float, shape=[{rows},31]}}",
+            f"w = Placeholder() {{dtype=float, shape=[{columns},31]}}",
+            "n = MatMul(x, w) {T=float, transpose_b=true}",
+        )
+        facts = facts_of(lines)
+        region = Region(facts, frozenset({facts.graph["n"]}))
+        equal += [is_equal(trial_of(region, region.nodes, parts), 1) for parts in (2, 8)]
+    assert not all(equal)
 
 
 @pytest.mark.parametrize("name", DEPENDENT)
