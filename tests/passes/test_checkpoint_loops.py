@@ -183,6 +183,25 @@ def test_a_budget_below_all_orders_is_kept_by_segments() -> None:
     assert low.runtime.keeps_budget
 
 
+def test_loops_in_functions_that_functions_call_run_in_segments() -> None:
+    import tensorflow as tf
+
+    step = recurrent_step(24)
+    shape = tf.TensorSpec(step.inputs.shape)
+    outer = tf.function(lambda inputs: step.function(inputs) * 2.0).get_concrete_function(shape)
+    item = GrapplerItem.from_concrete_function(outer)
+    result = MemoryOptimizer("ordered", budget="45%").optimize(None, item)
+    (edited,) = (
+        graph
+        for graph in result.report.graphs
+        if any(done.name.startswith("checkpoint-loops") and done.edits for done in graph.passes)
+    )
+    assert edited.function
+    rewritten = step._replace(function=build_function(result.graph_def, outer))
+    original = step._replace(function=outer)
+    assert values(rewritten) == values(original)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", ["50%", "30%"])
 def test_a_recurrent_step_needs_as_much_as_is_predicted(budget: str) -> None:
