@@ -198,6 +198,13 @@ _CONVOLUTIONS: Mapping[str, Callable[[KernelCall], tuple[TensorProperties, Tenso
 }
 """The images and the filters of a convolution."""
 
+_OF_FURTHER_LAYERS = (
+    *("BatchToSpaceND", "SpaceToBatchND", "IsNan", "ResizeBilinearGrad", "MaxPool3DGrad", "Conv3D"),
+    *("Conv3DBackpropFilterV2", "Conv3DBackpropInputV2", "_MklSwish", "DestroyTemporaryVariable"),
+)
+"""Of these the outputs are all, or a rule of their op tells the rest: layers that no model has on
+which the table's experiments are made, and what oneDNN's kernels make of others."""
+
 _KNOWN = frozenset(
     {
         *_SHARED,
@@ -209,6 +216,7 @@ _KNOWN = frozenset(
         *PLAIN,
         *SCRATCH,
         *SCRATCH_BEFORE,
+        *_OF_FURTHER_LAYERS,
         # What Grappler makes of others, and what lists and variables are asked for.
         *("NoOp", "_FusedConv2D", "_FusedMatMul", "VariableShape"),
         *("TensorListLength", "TensorListElementShape", "TensorListStack"),
