@@ -68,6 +68,11 @@ def is_better(result: OptimizationResult, other: OptimizationResult) -> bool:
     return one.keeps_budget or one.after.peak_bytes < two.after.peak_bytes
 
 
+def is_in_haste(pipeline: Pipeline) -> bool:
+    """Whether the time for planning is limited, as where a program waits for its first step."""
+    return any(_planning_seconds(one) for one in pipeline.once)
+
+
 def is_futile(pipeline: Pipeline, result: OptimizationResult) -> bool:
     """Whether an attempt changed nothing of what it was made for: then its result is no plan.
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from memopt.attempts import attempts, in_less_time, is_better, is_futile, keeps_budgets
-from memopt.checkpointed import checkpointed, firsts
+from memopt.best_attempt import Attempts
 from memopt.collector import collector_paused
 from memopt.costs.choice import AUTO, choose_costs, choose_planning_costs
 from memopt.device_limits import MemoryLimits, device_memory, find_limits
@@ -208,8 +207,8 @@ class MemoryOptimizer(DisplayedFields):
         if properties is None:
             infer = Properties.as_in_grappler if self.as_grappler else Properties.of
             properties = infer(item)
-        run = _Attempts(self, pipeline, simulators, deadline_s)
-        best = run.best(self.prepare(Source(item, properties), simulators))
+        trying = Attempts(self, item, pipeline, simulators, deadline_s)
+        best = trying.best(self.prepare(Source(item, properties), simulators))
         if best.report.runtime is not None:
             _check_budgets(pipeline, best, best.report.runtime)
         return best
@@ -305,64 +304,6 @@ class MemoryOptimizer(DisplayedFields):
         if self.budget is None or before is None:
             return MemoryLimits()
         return find_limits(Budget.parse(self.budget), before)
-
-
-class _Attempts(NamedTuple):
-    """How the budgets of one step are tried to be kept."""
-
-    optimizer: MemoryOptimizer
-    pipeline: Pipeline
-    simulators: Simulators
-    deadline_s: float
-
-    def best(self, prepared: Prepared) -> OptimizationResult:
-        """The step with the lowest peak that is found, or the first one that keeps the budgets.
-
-        Where the graph as it is does not, its loops run in segments; see `CheckpointLoops`. That
-        comes first where a single operation, as a loop is one, needs more than the budget.
-        """
-        pipeline = self.pipeline
-        is_out_of_reach = prepared.is_out_of_reach
-        best = None if is_out_of_reach else self._best_of(prepared, pipeline)
-        if best is not None and keeps_budgets(best):
-            return best
-        edits = 0
-        for first in firsts(pipeline, prepared):
-            source = checkpointed(prepared.source, first, self.simulators)
-            if not source.edits:
-                if best is not None:
-                    return source.told_in(best)
-                whole = prepared._replace(source=source)
-                return self._best_of(whole, pipeline, is_out_of_reach=is_out_of_reach)
-            if source.edits == edits:
-                break
-            edits = source.edits
-            changed = self.optimizer.prepare(source, self.simulators, prepared)
-            result = self._best_of(changed, in_less_time(pipeline) if best else pipeline)
-            best = result if best is None or is_better(result, best) else best
-            if keeps_budgets(best):
-                break
-        assert best is not None
-        return best
-
-    def _best_of(
-        self, prepared: Prepared, pipeline: Pipeline, *, is_out_of_reach: bool = False
-    ) -> OptimizationResult:
-        """The best of what can be made of a graph."""
-        best: OptimizationResult | None = None
-        is_plan = False
-        first = prepared
-        for attempt in attempts(pipeline, is_out_of_reach=is_out_of_reach):
-            if best is not None:
-                prepared = self.optimizer.prepare(first.source, self.simulators, first)
-            result = self.optimizer.run(attempt, prepared, self.deadline_s)
-            has_plan = not is_futile(attempt, result)
-            if best is None or not is_plan or (has_plan and is_better(result, best)):
-                best, is_plan = result, has_plan
-            if keeps_budgets(best) or time.monotonic() > self.deadline_s:
-                break
-        assert best is not None
-        return best
 
 
 def _check_budgets(

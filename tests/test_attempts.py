@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+from support.attention import attention_step
 
 from memopt.attempts import attempts
 from memopt.errors import BudgetError
+from memopt.item import GrapplerItem
 from memopt.optimizer import MemoryOptimizer
 from memopt.passes import Fission, Rematerialization
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memopt.item import GrapplerItem
+    from memopt.costs.cost_model import CostModel
     from memopt.passes import Pass
     from memopt.pipeline import Pipeline
+    from memopt.result import OptimizationResult
 
 P = TypeVar("P", bound="Pass")
 
@@ -80,7 +83,7 @@ def test_out_of_reach_what_cannot_be_split_is_planned_all_the_same(
         compared.append(results)
         return False
 
-    monkeypatch.setattr("memopt.optimizer.is_better", noted)
+    monkeypatch.setattr("memopt.best_attempt.is_better", noted)
     planner = Rematerialization(planning_seconds=2.0)
     optimizer = MemoryOptimizer(
         "ordered",
@@ -95,6 +98,35 @@ def test_out_of_reach_what_cannot_be_split_is_planned_all_the_same(
     assert not compared
     runtime = caught.value.result.report.runtime
     assert runtime.after.step_peak_bytes < 0.9 * runtime.before.step_peak_bytes
+
+
+@pytest.mark.parametrize(
+    ("seconds", "share", "is_split"), [(5.0, 0.0, True), (5.0, 3.0, False), (0.0, 3.0, True)]
+)
+def test_who_waits_for_a_plan_gets_no_slow_one_for_a_peak_that_is_over_the_budget_too(
+    seconds: float, share: float, is_split: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Operations in parts may be computed again in each. Without haste the lowest counts."""
+
+    def estimated(_: GrapplerItem, result: OptimizationResult, __: CostModel) -> float:
+        return share if is_in_parts(result) else 0.0
+
+    monkeypatch.setattr("memopt.best_attempt.estimate_overhead", estimated)
+    optimizer = MemoryOptimizer(
+        "ordered",
+        budget=300_000,
+        rematerialization=Rematerialization(planning_seconds=seconds),
+        # What it needs in parts is less than as a whole, and more than the budget.
+        pass_options=("fission{try_kernels=false,memory_limit=500000}",),
+    )
+    item = GrapplerItem.from_concrete_function(attention_step().function)
+    with pytest.raises(BudgetError) as caught:
+        optimizer.optimize(None, item)
+    assert is_in_parts(caught.value.result) is is_split
+
+
+def is_in_parts(result: OptimizationResult) -> bool:
+    return any(done.name.startswith("fission") and done.edits for done in result.report.passes)
 
 
 def seconds_of(one: Pipeline) -> list[float]:

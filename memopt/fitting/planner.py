@@ -10,10 +10,10 @@ from memopt.costs.choice import choose_planning_costs
 from memopt.display import DisplayedFields
 from memopt.errors import BudgetError, InvalidGraphError
 from memopt.fitting.dimensions import with_size
-from memopt.fitting.times import estimate_overhead
 from memopt.graph.graphdef import from_graph_def
 from memopt.optimizer import MemoryOptimizer
 from memopt.options import Level
+from memopt.overhead import estimate_overhead
 from memopt.passes.rematerialization import Rematerialization
 from memopt.progress import found
 from memopt.rematerialization.algorithms import PLANNER, SEGMENTS

@@ -11,13 +11,13 @@ from memopt.cluster import VirtualCluster
 from memopt.context import Context
 from memopt.costs.choice import choose_planning_costs
 from memopt.errors import BudgetError, InvalidGraphError, MemoptError
-from memopt.fitting.times import estimate_overhead
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.kernels import runs_onednn
 from memopt.graph.verify import verify_graph, verify_references
 from memopt.kernels.choice import choose_kernels, choose_times
 from memopt.loops.lowering import lower_loops
 from memopt.options import Budget, Level
+from memopt.overhead import estimate_overhead
 from memopt.plugin import marks
 from memopt.plugin.device_memory import device_budget
 from memopt.plugin.records import RECORDS

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from support.steps import tiny_step
 
 from memopt.costs.cost_model import Cost
-from memopt.fitting.times import estimate_overhead
 from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
 from memopt.models import MODELS
 from memopt.optimizer import MemoryOptimizer
+from memopt.overhead import estimate_overhead
 
 if TYPE_CHECKING:
     from memopt.cluster import Device

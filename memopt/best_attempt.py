@@ -1,0 +1,121 @@
+"""Attempts at one step: the graph as it is, its loops in segments, operations in parts."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from memopt.attempts import (
+    attempts,
+    in_less_time,
+    is_better,
+    is_futile,
+    is_in_haste,
+    keeps_budgets,
+)
+from memopt.checkpointed import checkpointed, firsts
+from memopt.overhead import estimate_overhead
+
+if TYPE_CHECKING:
+    from memopt.costs.cost_model import CostModel
+    from memopt.item import GrapplerItem
+    from memopt.pipeline import Pipeline
+    from memopt.prepared import Prepared, Simulators, Source
+    from memopt.result import OptimizationResult
+
+_MOST_TIME = 1.35
+"""How much longer a step may take, as estimated, for a lower peak that is over the budget too."""
+
+
+class Optimizer(Protocol):
+    """What makes one attempt."""
+
+    def prepare(
+        self, source: Source, simulators: Simulators, like: Prepared | None = None
+    ) -> Prepared:
+        """A graph, verified and ready to be rewritten once."""
+
+    def run(self, pipeline: Pipeline, prepared: Prepared, deadline_s: float) -> OptimizationResult:
+        """What one pipeline makes of it, whether it keeps the budget or not."""
+
+
+class Attempts(NamedTuple):
+    """How the budgets of one step are tried to be kept.
+
+    Attributes:
+        optimizer: Makes each attempt.
+        item: The step.
+        pipeline: All passes of the level.
+        simulators: How its graphs are simulated, if they are.
+        deadline_s: The `time.monotonic()` after which no further attempt is made.
+    """
+
+    optimizer: Optimizer
+    item: GrapplerItem
+    pipeline: Pipeline
+    simulators: Simulators
+    deadline_s: float
+
+    def best(self, prepared: Prepared) -> OptimizationResult:
+        """The step with the lowest peak that is found, or the first one that keeps the budgets.
+
+        Where the graph as it is does not, its loops run in segments; see `CheckpointLoops`. That
+        comes first where a single operation, as a loop is one, needs more than the budget.
+        """
+        pipeline = self.pipeline
+        is_out_of_reach = prepared.is_out_of_reach
+        best = None if is_out_of_reach else self._best_of(prepared, pipeline)
+        if best is not None and keeps_budgets(best):
+            return best
+        edits = 0
+        for first in firsts(pipeline, prepared):
+            source = checkpointed(prepared.source, first, self.simulators)
+            if not source.edits:
+                if best is not None:
+                    return source.told_in(best)
+                whole = prepared._replace(source=source)
+                return self._best_of(whole, pipeline, is_out_of_reach=is_out_of_reach)
+            if source.edits == edits:
+                break
+            edits = source.edits
+            changed = self.optimizer.prepare(source, self.simulators, prepared)
+            result = self._best_of(changed, in_less_time(pipeline) if best else pipeline)
+            best = result if best is None or is_better(result, best) else best
+            if keeps_budgets(best):
+                break
+        assert best is not None
+        return best
+
+    def _best_of(
+        self, prepared: Prepared, pipeline: Pipeline, *, is_out_of_reach: bool = False
+    ) -> OptimizationResult:
+        """The best of what can be made of a graph."""
+        best: OptimizationResult | None = None
+        is_plan = False
+        first = prepared
+        for attempt in attempts(pipeline, is_out_of_reach=is_out_of_reach):
+            if best is not None:
+                prepared = self.optimizer.prepare(first.source, self.simulators, first)
+            result = self.optimizer.run(attempt, prepared, self.deadline_s)
+            has_plan = not is_futile(attempt, result)
+            costs = first.parts[0].context.costs
+            if best is None or not is_plan or (has_plan and self._is_better(result, best, costs)):
+                best, is_plan = result, has_plan
+            if keeps_budgets(best) or time.monotonic() > self.deadline_s:
+                break
+        assert best is not None
+        return best
+
+    def _is_better(
+        self, result: OptimizationResult, other: OptimizationResult, costs: CostModel | None
+    ) -> bool:
+        """Whether a result is to be taken.
+
+        Where a program waits for it and neither keeps the budget, a lower peak is not worth any
+        time: who splits operations may compute much of them again in each part.
+        """
+        is_lower = is_better(result, other)
+        if keeps_budgets(result) or costs is None or not is_in_haste(self.pipeline):
+            return is_lower
+        one, two = (1 + estimate_overhead(self.item, each, costs) for each in (result, other))
+        return one <= _MOST_TIME * two if is_lower else two > _MOST_TIME * one
