@@ -101,12 +101,13 @@ def _find_loops(graph: Graph) -> list[_Loop]:
     """The innermost loops with lists that can be operations that run functions."""
     frames: dict[bytes, list[Node]] = {}
     for node in graph:
-        if node.op in op_types.ENTERS:
-            frames.setdefault(node.attributes["frame_name"].s, []).append(node)
+        name = node.attributes.get("frame_name") if node.op in op_types.ENTERS else None
+        if name is not None:
+            frames.setdefault(name.s, []).append(node)
     found = []
-    for name, enters in frames.items():
+    for frame, enters in frames.items():
         try:
-            found.append(_take_apart(name.decode(), enters, graph))
+            found.append(_take_apart(frame.decode(errors="replace"), enters, graph))
         except _UnraisedError:
             continue
     return found
@@ -132,6 +133,9 @@ def _take_apart(frame: str, enters: Sequence[Node], graph: Graph) -> _Loop:
     test = _depended(conditions[0].inputs, given, graph)
     closing = [each.closing for each in variables if each.closing is not None]
     body = _depended(closing, given, graph)
+    for node in set(test).intersection(body):
+        pure = not op_types.is_stateful(node, graph.library)
+        _require(pure, "a turn reads what its test does with effects")
     used = {conditions[0], *test, *body}
     for variable in variables:
         used.update((variable.enter, variable.begins, *variable.exits, *_switches(variable)))

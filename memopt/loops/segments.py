@@ -135,13 +135,15 @@ class _Writer:
         """Write both loops anew; in the graph both keep their names."""
         rewriter, forward, backward = self._rewriter, self._forward, self._backward
         first, second = forward.loop.node, backward.loop.node
+        anchors = self._anchors(first)
         turns = rewriter.add_node(
             free_name(f"{first.name}/segment_turns", rewriter.graph),
             "Const",
+            control_inputs=anchors,
             device=first.device,
             attributes=number_attributes(self._turns),
         )
-        lists = [self._empty_list(first, value) for value in self._kept]
+        lists = [self._empty_list(first, value, anchors) for value in self._kept]
         fixed = [first.inputs[position] for position in self._pair.fixed]
         # Nobody reads the lists from here on.
         for _, position in self._pair.lists:
@@ -267,13 +269,33 @@ class _Writer:
         rewriter.set_op(node, node.op, attributes)
         rewriter.set_inputs(node, given)
 
-    def _empty_list(self, like: Node, value: Value) -> Tensor:
+    def _anchors(self, like: Node) -> list[Node]:
+        """Whom what reads nothing waits for, so that it runs where a loop does.
+
+        In the frame of another loop, or in a branch, made of Switch and Merge, it would belong to
+        neither.
+        """
+        rewriter = self._rewriter
+        if not any(node.op in op_types.CONTROL_FLOW for node in rewriter.graph):
+            return []
+        dtype = op_types.port_types(like, self._library).inputs[0]
+        anchor = rewriter.add_node(
+            free_name(f"{like.name}/begins", rewriter.graph),
+            "Identity",
+            inputs=[like.inputs[0]],
+            device=like.device,
+            attributes=_typed(dtype),
+        )
+        return [anchor]
+
+    def _empty_list(self, like: Node, value: Value, anchors: Sequence[Node]) -> Tensor:
         """A list for what is kept, in the graph."""
         rewriter, name = self._rewriter, f"{like.name}/{value.spelling}"
         numbers = [
             rewriter.add_node(
                 free_name(f"{name}/{role}", rewriter.graph),
                 "Const",
+                control_inputs=anchors,
                 device=like.device,
                 attributes=attributes,
             ).output()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.one_pass import run_pass
 from support.recurrent import gated, plain, recurrent_step
 
 from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
 from memopt.loops.lowering import lower_loops
 from memopt.loops.raising import raise_loops
+from memopt.passes import CheckpointLoops
 from memopt.plugin.settled import settle_any
 from memopt.plugin.switch import install
 from memopt.prepared import verify_item
@@ -64,6 +67,34 @@ def test_loops_compute_the_same_as_functions_and_lowered_again(cell: Cell) -> No
         verify_loops(graph)
         rebuilt = build_function(changed, function, interface_of(function))
         assert values(step, rebuilt) == expected
+
+
+def test_loops_inside_of_another_loop_run_in_segments_there() -> None:
+    """What is added for them belongs to the frame of the loop around them, as Keras makes one."""
+    import tensorflow as tf
+
+    step = recurrent_step(12)
+
+    def several(inputs: Any) -> Any:
+        return tf.while_loop(
+            lambda number, _: number < 3,
+            lambda number, _: (number + 1, step.function(inputs)),
+            (0, 0.0),
+        )[1]
+
+    shape = tf.TensorSpec(step.inputs.shape)
+    outer = tf.function(several, autograph=False).get_concrete_function(shape)
+    around = step._replace(function=outer)
+    function = settled(around)
+    item = GrapplerItem.from_concrete_function(function)
+    as_functions = replace(item, graph_def=raised(item.graph_def))
+    assert ops_of(as_functions.graph_def) >= {"Enter", "While"}
+    done = run_pass(as_functions, CheckpointLoops())
+    assert len(done.edits) == 1
+    changed = lower_loops(done.graph_def)
+    verify_loops(from_graph_def(changed))
+    rebuilt = build_function(changed, function, interface_of(function))
+    assert values(around, rebuilt) == values(around, function)
 
 
 def test_operations_keep_names_devices_and_attributes() -> None:
