@@ -23,6 +23,8 @@ def obey(order: str) -> None:
         os.abort()
     if what == "keep":
         HELD.append(b"x" * (int(number) * MEBIBYTES))
+        # So long that who watches looks once.
+        time.sleep(0.3)
     if what == "eat":
         eaten = b"x" * (int(number) * MEBIBYTES)
         time.sleep(60)
