@@ -95,7 +95,7 @@ def placements(call: KernelCall) -> list[Placement]:
         return [Placement(shared) for _ in ports]
     if op in ANY_INPUT:
         return [Placement(-1, _alike(call, range(len(call.inputs)), 0))]
-    is_other = op in gpu_rules.NO_REUSES and is_on_gpu(call)
+    is_other = op in gpu_rules.NO_REUSES and (is_on_gpu(call) or reads_workspace(call))
     slots = {} if is_other else _REUSES.get(op, {})
     return [Placement(-1, _alike(call, slots.get(port, ()), port)) for port in ports]
 
@@ -171,9 +171,20 @@ def scratch_bytes(call: KernelCall) -> int:
 def scratch_buffers(call: KernelCall) -> list[tuple[int, tuple[int, ...]]]:
     """What it has only while it runs and asks for before: bytes, and the slots it may take over."""
     formula = SCRATCH_BEFORE.get(call.node.op)
-    if formula is None or not _is_known(call) or is_on_gpu(call):
+    if formula is None or not _is_known(call) or is_on_gpu(call) or reads_workspace(call):
         return []
     return [(size_bytes, slots) for size_bytes, slots in formula(call) if size_bytes]
+
+
+def reads_workspace(call: KernelCall) -> bool:
+    """Whether a gradient of pooling is oneDNN's, which reads what its pooling has noted.
+
+    It is another kernel than the op's own, and makes its result in memory of its own.
+    """
+    node = call.node
+    if node.op != "MaxPoolGrad" or not call.runtime.onednn or is_on_gpu(call):
+        return False
+    return node.inputs[1].node.op == "MaxPool"
 
 
 def is_on_gpu(call: KernelCall) -> bool:
