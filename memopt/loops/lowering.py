@@ -35,12 +35,11 @@ def lower_loops(graph_def: GraphDef) -> GraphDef:
     Returns:
         The graph; the same object where it has no such loop.
     """
-    while True:
+    while any(RAISED in node.attr for node in graph_def.node):
         graph = from_graph_def(graph_def)
         loops = [node for node in graph if RAISED in node.attributes]
-        if not loops:
-            return graph_def
         graph_def = _Lowering(graph_def, graph).without(loops)
+    return graph_def
 
 
 class _Place(NamedTuple):
@@ -82,7 +81,7 @@ class _Lowering:
                 self._written.node.add().CopyFrom(node_def)
         for node_def in self._written.node:
             if any(source in spelled for source in node_def.input):
-                node_def.input[:] = [spelled.get(source, source) for source in node_def.input]
+                node_def.input[:] = [_spell(source, spelled) for source in node_def.input]
         return self._written
 
     def _lower(self, loop: Loop) -> dict[str, str]:
@@ -120,15 +119,7 @@ class _Lowering:
         typed = {"T": type_attribute(types[carried[0]])}
         pivot = self._add("Identity", f"{name}/turn", [given[carried[0]]], node, typed)
         results = self._inline(loop.body, _Place(given, lasting, pivot, node.device))
-        closing = {}
-        for i in carried:
-            typed = {"T": type_attribute(types[i])}
-            closing[merges[i]] = self._add(
-                "NextIteration", f"{name}/next", [results[i]], node, typed
-            )
-        for node_def in self._written.node:
-            if node_def.name in closing and node_def.op == "Merge":
-                node_def.input[1] = closing[node_def.name]
+        self._close(node, {merges[i]: (results[i], types[i]) for i in carried})
         ended = self._add(
             "NoOp", f"{name}/ended", [f"^{each}" for each in exits.values()], node, {}
         )
@@ -136,6 +127,22 @@ class _Lowering:
         for i in range(len(types)):
             spelled[f"{name}:{i}"] = exits.get(i, str(node.inputs[i]))
         return spelled | {name: spelled[f"{name}:0"]}
+
+    def _close(self, loop: Node, given: Mapping[str, tuple[str, int]]) -> None:
+        """Let Merges, by their names, be given what a turn gives, with its type."""
+        closing = {
+            merge: self._add(
+                "NextIteration",
+                f"{loop.name}/next",
+                [result],
+                loop,
+                {"T": type_attribute(dtype)},
+            )
+            for merge, (result, dtype) in given.items()
+        }
+        for node_def in self._written.node:
+            if node_def.name in closing:
+                node_def.input[1] = closing[node_def.name]
 
     def _inline(self, body: Body, place: _Place) -> list[str]:
         """Write the operations of a function; returns what its results are."""
@@ -191,6 +198,13 @@ class _Lowering:
         found = free_name(name, self._taken, "_")
         self._taken.add(found)
         return found
+
+
+def _spell(source: str, spelled: Mapping[str, str]) -> str:
+    """How a reader spells it now; what a loop hands on may come from another one."""
+    while source in spelled:
+        source = spelled[source]
+    return source
 
 
 def _at_once(node: Node) -> Any:

@@ -47,12 +47,13 @@ def raise_loops(graph_def: GraphDef, shape_of: ShapeOf) -> GraphDef:
     Returns:
         The graph; the same object where it has no such loop.
     """
-    while True:
-        graph = from_graph_def(graph_def)
-        loops = _find_loops(graph)
+    # Few graphs have any, and to load a large one takes a second.
+    while any(node.op in op_types.ENTERS for node in graph_def.node):
+        loops = _find_loops(from_graph_def(graph_def))
         if not loops:
-            return graph_def
+            break
         graph_def = _written(graph_def, loops, shape_of)
+    return graph_def
 
 
 class _Variable(NamedTuple):
