@@ -13,7 +13,7 @@ from memopt.attempts import (
     is_in_haste,
     keeps_budgets,
 )
-from memopt.checkpointed import checkpointed, firsts
+from memopt.checkpointed import checkpointed, firsts, with_functions
 from memopt.overhead import estimate_overhead
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ class Attempts(NamedTuple):
         best = None if is_out_of_reach else self._best_of(prepared, pipeline)
         if best is not None and keeps_budgets(best):
             return best
-        edits = 0
+        raised, edits = with_functions(prepared.source), 0
         for first in firsts(pipeline, prepared):
-            source = checkpointed(prepared.source, first, self.simulators)
+            source = checkpointed(prepared.source, raised, first, self.simulators)
             if not source.edits:
                 if best is not None:
                     return source.told_in(best)

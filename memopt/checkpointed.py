@@ -40,17 +40,17 @@ def firsts(pipeline: Pipeline, prepared: Prepared) -> Iterator[Pipeline]:
     yield Pipeline(pipeline.first, ())
 
 
-def checkpointed(source: Source, pipeline: Pipeline, simulators: Simulators) -> Source:
+def checkpointed(
+    source: Source, raised: Source, pipeline: Pipeline, simulators: Simulators
+) -> Source:
     """The source after passes that need nothing simulated; the same where there are no loops.
-
-    Loops of Switch and Merge are made operations that run functions; see `raise_loops`.
 
     Args:
         source: The graph as it is.
+        raised: The same with loops that run functions.
         pipeline: The passes, each of which runs once.
         simulators: How its graphs are simulated.
     """
-    raised = _raised(source)
     item, properties, _ = raised
     if not has_loops_anywhere(item.graph_def):
         return source
@@ -65,8 +65,8 @@ def checkpointed(source: Source, pipeline: Pipeline, simulators: Simulators) -> 
     return Source(item, Properties.of(item), reports)
 
 
-def _raised(source: Source) -> Source:
-    """The source with loops that run functions, where it has others."""
+def with_functions(source: Source) -> Source:
+    """The source with loops that run functions, where it has others; see `raise_loops`."""
     item, properties, _ = source
 
     def shape_of(tensor: str) -> tuple[int, ...] | None:

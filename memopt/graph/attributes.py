@@ -111,3 +111,10 @@ def type_attribute(dtype: int) -> AttrValue:
     from tensorflow.core.framework import attr_value_pb2
 
     return attr_value_pb2.AttrValue(type=dtype)
+
+
+def integer_attribute(value: int) -> AttrValue:
+    """The attribute that is a number."""
+    from tensorflow.core.framework import attr_value_pb2
+
+    return attr_value_pb2.AttrValue(i=value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, MutableSet
 
     from memopt.graph.graph import Graph
 
@@ -19,4 +19,11 @@ def free_name(name: str, taken: Graph | Container[str], separator: str = "/") ->
     while found in taken:
         number += 1
         found = f"{name}{separator}{number}"
+    return found
+
+
+def take_name(name: str, taken: MutableSet[str]) -> str:
+    """A name that is not taken, and is from now on."""
+    found = free_name(name, taken, "_")
+    taken.add(found)
     return found

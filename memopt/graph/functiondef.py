@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.errors import InvalidGraphError
 from memopt.graph import op_types
+from memopt.graph.attributes import integer_attribute, type_attribute
+from memopt.graph.copy_names import free_name
 from memopt.graph.graph import Graph, Node, Tensor
 from memopt.graph.nodedef import add_node_def, write_node_def
 
@@ -139,14 +141,14 @@ def from_function_def(function: FunctionDef, library: Library) -> Graph:
     for number, argument in enumerate(function.signature.input_arg):
         if argument.number_attr or argument.type_list_attr:
             raise InvalidGraphError(f"argument {argument.name!r} is a list")
-        graph.add_node(argument.name, ARGUMENT, attributes=_port_attributes(argument.type, number))
+        graph.add_node(argument.name, ARGUMENT, attributes=port_attributes(argument.type, number))
     bodies = [(add_node_def(graph, node_def), node_def) for node_def in function.node_def]
     names = _BodyNames(graph)
     for node, node_def in bodies:
         graph.connect(node, *names.parse_inputs(node, node_def.input))
     for number, result in enumerate(function.signature.output_arg):
-        name = _unused_name(graph, f"{result.name}_RetVal")
-        node = graph.add_node(name, RESULT, attributes=_port_attributes(result.type, number))
+        name = free_name(f"{result.name}_RetVal", graph, "_")
+        node = graph.add_node(name, RESULT, attributes=port_attributes(result.type, number))
         graph.connect(node, (names.parse_tensor(node, function.ret[result.name]),), {})
     graph.mark_loaded()
     return graph
@@ -249,19 +251,6 @@ def _bad_input(node: Node, name: str, what: str) -> InvalidGraphError:
     return InvalidGraphError(f"node {node.name!r}: input {name!r} {what}", node.name, name)
 
 
-def _unused_name(graph: Graph, name: str) -> str:
-    number = 0
-    candidate = name
-    while candidate in graph:
-        number += 1
-        candidate = f"{name}_{number}"
-    return candidate
-
-
-def _port_attributes(dtype: int, number: int) -> dict[str, AttrValue]:
-    from tensorflow.core.framework import attr_value_pb2
-
-    return {
-        "T": attr_value_pb2.AttrValue(type=dtype),
-        "index": attr_value_pb2.AttrValue(i=number),
-    }
+def port_attributes(dtype: int, number: int) -> dict[str, AttrValue]:
+    """The attributes of an argument's or a result's node."""
+    return {"T": type_attribute(dtype), "index": integer_attribute(number)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph.attributes import type_attribute
-from memopt.loops.function_body import INT32, FunctionBody, Value
+from memopt.loops.function_body import FunctionBody, Value
+from memopt.shapes.integer_evaluation import INT32, as_array, constant_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,18 +114,14 @@ def set_shape(message: TensorShapeProto, shape: Shape) -> None:
         message.dim.add(size=size)
 
 
+def integers(values: int | Sequence[int]) -> dict[str, AttrValue]:
+    """The attributes of a Const that is an int32, or a list of them."""
+    return constant_attributes(as_array(values), INT32)
+
+
 def number(function: FunctionBody, name: str, value: int) -> str:
     """An int32 of one element in a function; how it is spelled."""
-    return f"{function.add('Const', name, (), number_attributes(value))}:output:0"
-
-
-def number_attributes(value: int) -> dict[str, AttrValue]:
-    """The attributes of a Const that is an int32 of one element."""
-    from tensorflow.core.framework import attr_value_pb2, tensor_pb2
-
-    tensor = tensor_pb2.TensorProto(dtype=INT32, int_val=[value])
-    tensor.tensor_shape.SetInParent()
-    return {"dtype": type_attribute(INT32), "value": attr_value_pb2.AttrValue(tensor=tensor)}
+    return f"{function.add('Const', name, (), integers(value))}:output:0"
 
 
 def add_function(rewriter: Rewriter, body: FunctionBody, name: str) -> str:

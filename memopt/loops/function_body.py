@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from memopt.graph.copy_names import free_name
+from memopt.graph.copy_names import free_name, take_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
     from tensorflow.core.framework.function_pb2 import FunctionDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
-
-INT32 = 3
-
 
 Shape: TypeAlias = "tuple[int, ...] | None"
 """Dimensions in elements, -1 for one that is not known; `None` if the rank is not."""
@@ -57,7 +54,9 @@ class FunctionBody:
 
     def add_argument(self, name: str, dtype: int, shape: Shape = None) -> Value:
         """One more argument, the last."""
-        declared = self._function.signature.input_arg.add(name=self._unused(name), type=dtype)
+        declared = self._function.signature.input_arg.add(
+            name=take_name(name, self._names), type=dtype
+        )
         return Value(declared.name, dtype, shape)
 
     def be_given_values(self, position: int, dtype: int) -> None:
@@ -107,7 +106,7 @@ class FunctionBody:
         attributes: Mapping[str, AttrValue] | None = None,
     ) -> str:
         """One more operation; its name."""
-        node = self._function.node_def.add(name=self._unused(name), op=op)
+        node = self._function.node_def.add(name=take_name(name, self._names), op=op)
         node.input.extend(inputs)
         for key, value in (attributes or {}).items():
             node.attr[key].CopyFrom(value)
@@ -178,11 +177,6 @@ class FunctionBody:
         kept: list[NodeDef] = [node for node in self._function.node_def if node.name in needed]
         del self._function.node_def[:]
         self._function.node_def.extend(kept)
-
-    def _unused(self, name: str) -> str:
-        found = free_name(name, self._names, "_")
-        self._names.add(found)
-        return found
 
 
 def _node_of(spelling: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph import op_types
-from memopt.graph.attributes import type_attribute
-from memopt.graph.copy_names import free_name
+from memopt.graph.attributes import integer_attribute, type_attribute
+from memopt.graph.copy_names import take_name
 from memopt.graph.functiondef import ARGUMENT, RESULT, Library
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.op_types import DT_RESOURCE
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from memopt.graph.graph import Graph, Node, Tensor
     from memopt.loops.pairs import Body
+
+_AT_ONCE = "parallel_iterations"
 
 
 def lower_loops(graph_def: GraphDef) -> GraphDef:
@@ -88,7 +90,8 @@ class _Lowering:
         """Write a loop; returns what its readers read, by how they spell it."""
         node, name = loop.node, loop.node.name
         types = op_types.port_types(node, self._graph.library).outputs
-        frame = {"frame_name": _text(name), "parallel_iterations": _at_once(node)}
+        at_once = node.attributes.get(_AT_ONCE)
+        frame = {"frame_name": _text(name)} | ({} if at_once is None else {_AT_ONCE: at_once})
         # What enters once is held until the whole loop is gone, so of what lasts only handles do.
         carried = [
             i for i, dtype in enumerate(types) if dtype != DT_RESOURCE or not loop.body.hands_on(i)
@@ -101,7 +104,7 @@ class _Lowering:
             typed = {"T": type_attribute(dtype)}
             enters.append(self._add("Enter", f"{name}/enter", inputs, node, typed | frame | lasts))
         for i in carried:
-            typed = {"T": type_attribute(types[i]), "N": _count(2)}
+            typed = {"T": type_attribute(types[i]), "N": integer_attribute(2)}
             # What the turn gives comes in below.
             merges[i] = self._add("Merge", f"{name}/merge", [enters[i], ""], node, typed)
         begins = [merges.get(i, enters[i]) for i in range(len(types))]
@@ -147,7 +150,7 @@ class _Lowering:
     def _inline(self, body: Body, place: _Place) -> list[str]:
         """Write the operations of a function; returns what its results are."""
         names = {
-            node: self._unused(node.name)
+            node: take_name(node.name, self._taken)
             for node in body.graph
             if node.op not in (ARGUMENT, RESULT)
         }
@@ -188,16 +191,12 @@ class _Lowering:
         attributes: Mapping[str, Any],
     ) -> str:
         """An operation where a loop is; its name."""
-        node_def = self._written.node.add(name=self._unused(name), op=op, device=like.device)
+        name = take_name(name, self._taken)
+        node_def = self._written.node.add(name=name, op=op, device=like.device)
         node_def.input.extend(inputs)
         for key, value in attributes.items():
             node_def.attr[key].CopyFrom(value)
-        return str(node_def.name)
-
-    def _unused(self, name: str) -> str:
-        found = free_name(name, self._taken, "_")
-        self._taken.add(found)
-        return found
+        return name
 
 
 def _spell(source: str, spelled: Mapping[str, str]) -> str:
@@ -207,21 +206,10 @@ def _spell(source: str, spelled: Mapping[str, str]) -> str:
     return source
 
 
-def _at_once(node: Node) -> Any:
-    value = node.attributes.get("parallel_iterations")
-    return _count(10) if value is None else value
-
-
 def _text(value: str) -> Any:
     from tensorflow.core.framework import attr_value_pb2
 
     return attr_value_pb2.AttrValue(s=value.encode())
-
-
-def _count(value: int) -> Any:
-    from tensorflow.core.framework import attr_value_pb2
-
-    return attr_value_pb2.AttrValue(i=value)
 
 
 def _flag(value: bool) -> Any:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph import op_types
-from memopt.graph.attributes import type_attribute
-from memopt.graph.copy_names import free_name
-from memopt.graph.functiondef import ARGUMENT, RESULT, to_function_def
+from memopt.graph.copy_names import free_name, take_name
+from memopt.graph.functiondef import ARGUMENT, RESULT, port_attributes, to_function_def
 from memopt.graph.graph import Graph
 from memopt.graph.graphdef import from_graph_def
 from memopt.loops.bounded_loops import BOOL, loop_attributes
@@ -238,14 +237,14 @@ def _written(graph_def: GraphDef, loops: Sequence[_Loop], shape_of: ShapeOf) -> 
     taken = {node.name for node in graph_def.node} - gone
     spelled: dict[str, str] = {}
     for loop in loops:
-        name = free_name(loop.frame, taken, "_")
-        taken.add(name)
+        name = take_name(loop.frame, taken)
         for position, variable in enumerate(loop.variables):
             for leaving in variable.exits:
                 port = f"{name}:{position}" if position else name
                 spelled[leaving.name] = spelled[f"{leaving.name}:0"] = port
                 spelled[f"^{leaving.name}"] = f"^{name}"
-        test, body = (_unused(f"{name}_{role}", names) for role in ("cond", "body"))
+        called = name.replace("/", "_")
+        test, body = (take_name(f"{called}_{role}", names) for role in ("cond", "body"))
         values = _values(loop, shape_of)
         dtypes = [value.dtype for value in values]
         tested = _function(test, loop, loop.test, [loop.condition.inputs[0]], [BOOL])
@@ -332,10 +331,10 @@ def _function(
     copies: dict[Node, Node] = {}
     arguments = []
     for position, variable in enumerate(loop.variables):
-        dtype = variable.enter.attributes["T"]
+        dtype = variable.enter.attributes["T"].type
         argument = free_name(f"variable_{position}", taken, "_")
-        signature.input_arg.add(name=argument, type=dtype.type)
-        attributes = {"T": dtype, "index": _index(position)}
+        signature.input_arg.add(name=argument, type=dtype)
+        attributes = port_attributes(dtype, position)
         arguments.append(body.add_node(argument, ARGUMENT, attributes=attributes).output())
     for node in nodes:
         attributes = {key: value for key, value in node.attributes.items() if key != _COLOCATED}
@@ -351,20 +350,8 @@ def _function(
         body.connect(copy, tuple(map(copied, node.inputs)), waits)
     for position, (tensor, dtype) in enumerate(zip(results, dtypes, strict=True)):
         signature.output_arg.add(name=f"result_{position}", type=dtype)
-        attributes = {"T": type_attribute(dtype), "index": _index(position)}
+        attributes = port_attributes(dtype, position)
         name = free_name(f"result_{position}_value", taken, "_")
         result = body.add_node(name, RESULT, attributes=attributes)
         body.connect(result, (copied(tensor),), {})
     return to_function_def(body, like=function)
-
-
-def _index(position: int) -> AttrValue:
-    from tensorflow.core.framework import attr_value_pb2
-
-    return attr_value_pb2.AttrValue(i=position)
-
-
-def _unused(name: str, names: set[str]) -> str:
-    found = free_name(name.replace("/", "_"), names, "_")
-    names.add(found)
-    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph import op_types
-from memopt.graph.attributes import type_attribute
+from memopt.graph.attributes import integer_attribute, type_attribute
 from memopt.graph.copy_names import free_name
 from memopt.graph.functiondef import to_function_def
 from memopt.graph.op_types import DT_VARIANT
@@ -13,14 +13,14 @@ from memopt.loops.bounded_loops import (
     Turns,
     add_bounded_loop,
     add_function,
+    integers,
     lasting_attributes,
     loop_attributes,
     number,
-    number_attributes,
-    set_shape,
 )
-from memopt.loops.function_body import INT32, FunctionBody, Value
+from memopt.loops.function_body import FunctionBody, Value
 from memopt.loops.pairs import idle_readers
+from memopt.shapes.integer_evaluation import INT32
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -45,14 +45,23 @@ class Variable(NamedTuple):
     shape: Shape
 
 
-def write_segments(
-    rewriter: Rewriter,
-    library: Library,
-    pair: LoopPair,
-    turns: int,
-    variables: Mapping[int, Variable],
-    elements: Sequence[Shape],
-) -> None:
+class Segments(NamedTuple):
+    """How a pair of loops is to run.
+
+    Attributes:
+        pair: The loops.
+        turns: How many turns a segment has.
+        variables: By position in the first loop: what is read from the resources there.
+        elements: The shapes of what turns put into the lists, list by list.
+    """
+
+    pair: LoopPair
+    turns: int
+    variables: Mapping[int, Variable]
+    elements: Sequence[Shape]
+
+
+def write_segments(rewriter: Rewriter, library: Library, segments: Segments) -> None:
     """Let a pair of loops run in segments.
 
     The first loop becomes a loop over segments, which keeps the state at the beginning of each, and
@@ -65,13 +74,9 @@ def write_segments(
     Args:
         rewriter: Changes the graph; an edit is open.
         library: The functions, which get more.
-        pair: The loops.
-        turns: How many turns a segment has.
-        variables: By position in the first loop: what is read from the resources there.
-        elements: The shapes of what turns put into the lists, list by list.
+        segments: The loops, and how they are to run.
     """
-    writer = _Writer(rewriter, library, pair, turns, variables, elements)
-    writer.write()
+    _Writer(rewriter, library, segments).write()
 
 
 class _Side(NamedTuple):
@@ -110,25 +115,15 @@ class _Side(NamedTuple):
 
 
 class _Writer:
-    def __init__(
-        self,
-        rewriter: Rewriter,
-        library: Library,
-        pair: LoopPair,
-        turns: int,
-        variables: Mapping[int, Variable],
-        elements: Sequence[Shape],
-    ) -> None:
+    def __init__(self, rewriter: Rewriter, library: Library, segments: Segments) -> None:
         self._rewriter = rewriter
         self._library = library
-        self._pair = pair
-        self._turns = turns
-        self._read = variables
-        self._elements = elements
+        self._pair, self._turns, self._read, self._elements = segments
+        pair = self._pair
         filled, emptied = ({each[side] for each in pair.lists} for side in (0, 1))
         self._forward = _Side.of(pair.forward, filled.union(pair.unread), library)
         self._backward = _Side.of(pair.backward, emptied, library)
-        self._name = f"{pair.forward.body_name}_by_{turns}"
+        self._name = f"{pair.forward.body_name}_by_{self._turns}"
         """What the names of new functions begin with; those of bodies are unique in a process."""
 
     def write(self) -> None:
@@ -141,7 +136,7 @@ class _Writer:
             "Const",
             control_inputs=anchors,
             device=first.device,
-            attributes=number_attributes(self._turns),
+            attributes=integers(self._turns),
         )
         lists = [self._empty_list(first, value, anchors) for value in self._kept]
         fixed = [first.inputs[position] for position in self._pair.fixed]
@@ -264,7 +259,8 @@ class _Writer:
         body = add_function(self._rewriter, segment, f"{self._name}_{role}_body")
         attributes = lasting_attributes(node.attributes)
         attributes |= loop_attributes(tests, body, variables)
-        attributes |= _one_at_a_time()
+        # Two segments at once would keep what two need.
+        attributes["parallel_iterations"] = integer_attribute(1)
         attributes |= _read_only(node, side.stays)
         rewriter.set_op(node, node.op, attributes)
         rewriter.set_inputs(node, given)
@@ -301,7 +297,7 @@ class _Writer:
             ).output()
             for role, attributes in (
                 ("element_shape", _shape_attributes(value.shape)),
-                ("max_num_elements", number_attributes(_NO_LIMIT)),
+                ("max_num_elements", integers(_NO_LIMIT)),
             )
         ]
         return rewriter.add_node(
@@ -376,20 +372,7 @@ def _empty(function: FunctionBody, push: Node, element: Shape) -> Value:
 
 def _shape_attributes(shape: Shape) -> dict[str, Any]:
     """Those of a Const that says an element's shape."""
-    if shape is None:
-        return number_attributes(_ANY_SHAPE)
-    from tensorflow.core.framework import attr_value_pb2, tensor_pb2
-
-    tensor = tensor_pb2.TensorProto(dtype=INT32, int_val=shape)
-    set_shape(tensor.tensor_shape, (len(shape),))
-    return {"dtype": type_attribute(INT32), "value": attr_value_pb2.AttrValue(tensor=tensor)}
-
-
-def _one_at_a_time() -> dict[str, Any]:
-    """Segments one after the other: two at once would keep what two need."""
-    from tensorflow.core.framework import attr_value_pb2
-
-    return {"parallel_iterations": attr_value_pb2.AttrValue(i=1)}
+    return integers(_ANY_SHAPE if shape is None else shape)
 
 
 def _read_only(node: Node, stays: Sequence[int]) -> dict[str, Any]:

@@ -34,8 +34,9 @@ def loop_turns(loop: Loop, graph: Graph) -> int | None:
     goes_on = partial(_goes_on, loop.test, start, steps)
     if not any(steps):
         return None
-    if goes_on(0) is not True:
-        return 0 if goes_on(0) is False else None
+    begins = goes_on(0)
+    if not begins:
+        return None if begins is None else 0
     return count_turns(lambda turns: goes_on(turns) is True) or None
 
 

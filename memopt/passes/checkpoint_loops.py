@@ -9,7 +9,7 @@ from memopt.errors import OptionsError
 from memopt.graph.functiondef import Library
 from memopt.graph.rewriter import Touches
 from memopt.loops.pairs import LoopPair, UnfitError, find_pairs, reads_of
-from memopt.loops.segments import Variable, write_segments
+from memopt.loops.segments import Segments, Variable, write_segments
 from memopt.loops.turns import loop_turns
 from memopt.loops.worth import Kept
 from memopt.passes.base import Pass
@@ -102,8 +102,10 @@ class CheckpointLoops(Pass):
         _require_unnamed(pair, context)
         body = context.properties.function(pair.forward.body_name)
         kept = _kept(pair, graph, context.properties, body)
-        _variables(pair, body)
-        candidate = _Candidate(pair, kept, self.segment_turns or kept.best_length, body)
+        known = (body.tensor(tensor.name) for tensor in pair.pushed)
+        elements = [None if each is None else each.shape for each in known]
+        length = self.segment_turns or kept.best_length
+        candidate = _Candidate(kept, Segments(pair, length, _variables(pair, body), elements))
         if candidate.after_bytes > _WORTH_IT * kept.whole_bytes:
             before, after = map(_mebibytes, (kept.whole_bytes, candidate.after_bytes))
             raise UnfitError(f"its turns keep {before}, and in segments they would keep {after}")
@@ -115,7 +117,8 @@ class CheckpointLoops(Pass):
         loops: set[Node] = set()
         saved = 0
         for each in sorted(candidates, key=lambda one: one.saved_bytes, reverse=True):
-            forward, backward = each.pair.forward.node, each.pair.backward.node
+            pair = each.segments.pair
+            forward, backward = pair.forward.node, pair.backward.node
             if self.enough_bytes and saved >= self.enough_bytes:
                 rewriter.decline(forward, "the loops that keep more are enough")
             elif loops & {forward, backward}:
@@ -131,21 +134,17 @@ class _Candidate(NamedTuple):
     """A pair of loops that can run in segments.
 
     Attributes:
-        pair: The loops.
         kept: What they keep.
-        length: How many turns a segment is to have.
-        body: What is known of a turn of the first one.
+        segments: The loops, and how they would run.
     """
 
-    pair: LoopPair
     kept: Kept
-    length: int
-    body: Properties
+    segments: Segments
 
     @property
     def after_bytes(self) -> int:
         """What they keep at most in segments."""
-        return self.kept.in_segments(self.length)
+        return self.kept.in_segments(self.segments.turns)
 
     @property
     def saved_bytes(self) -> int:
@@ -155,18 +154,17 @@ class _Candidate(NamedTuple):
 
 def _write(rewriter: Rewriter, chosen: _Candidate) -> None:
     """Rewrite a pair of loops."""
-    pair, kept, length, body = chosen
+    kept, segments = chosen
     before, after = map(_mebibytes, (kept.whole_bytes, chosen.after_bytes))
-    known = (body.tensor(tensor.name) for tensor in pair.pushed)
-    elements = [None if each is None else each.shape for each in known]
     library = rewriter.graph.library
     assert isinstance(library, Library)
     reason = (
-        f"{kept.turns} turns run in segments of {length}, which run again for the gradient: "
-        f"with the state that each begins with, {after} are kept at most instead of {before}"
+        f"{kept.turns} turns run in segments of {segments.turns}, which run again for the "
+        f"gradient: with the state that each begins with, {after} are kept at most instead of "
+        f"{before}"
     )
     with rewriter.edit(reason):
-        write_segments(rewriter, library, pair, length, _variables(pair, body), elements)
+        write_segments(rewriter, library, segments)
 
 
 def _mebibytes(size_bytes: int) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from memopt.graph import op_types
+from memopt.graph.attributes import integer_attribute
 from memopt.graph.functiondef import Library
 from memopt.graph.rewriter import Touches
 from memopt.passes.base import Pass
@@ -80,18 +81,12 @@ def _serialize(rewriter: Rewriter, context: Context, nodes: Sequence[Node], whos
     reason = f"{whose} turns run one after the other; up to {at_once} could be alive together"
     with rewriter.edit(reason):
         for node in nodes:
-            rewriter.set_attribute(node, _ATTRIBUTE, _one())
+            rewriter.set_attribute(node, _ATTRIBUTE, integer_attribute(1))
 
 
 def _turns_at_once(node: Node) -> int:
     value = node.attributes.get(_ATTRIBUTE)
     return _DEFAULT if value is None else int(value.i)
-
-
-def _one() -> object:
-    from tensorflow.core.framework import attr_value_pb2
-
-    return attr_value_pb2.AttrValue(i=1)
 
 
 def _frames(graph: Graph) -> dict[bytes, list[Node]]:

@@ -11,21 +11,20 @@ from support.child import run_child
 FEATURES = {"convolutional": 4 * 12 * 16 * 16 * 4 * 4}
 """Bytes of a batch that is copied in the step and predicted as held before."""
 
+LAYERS = (
+    "lstm",
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("gru", "bidirectional", "convolutional")
+    ),
+)
+
 
 def trained(layer: str, options: dict[str, Any] | None) -> dict[str, Any]:
     return run_child("recurrent", layer, json.dumps(options), TF_CPU_ALLOCATOR_USE_BFC="1")
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        "lstm",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("gru", "bidirectional", "convolutional")
-        ),
-    ],
-)
+@pytest.mark.parametrize("layer", LAYERS)
 def test_what_loops_hold_is_predicted(layer: str) -> None:
     """Within a budget, with the same bits."""
     off = trained(layer, None)
@@ -42,16 +41,7 @@ def test_what_loops_hold_is_predicted(layer: str) -> None:
         assert within["own"] < 0.85 * off["own"]
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        "lstm",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("gru", "bidirectional", "convolutional")
-        ),
-    ],
-)
+@pytest.mark.parametrize("layer", LAYERS)
 def test_turns_run_again_within_a_lower_budget(layer: str) -> None:
     """No order of the loops as they are needs so little."""
     off = trained(layer, None)
