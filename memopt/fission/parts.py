@@ -8,6 +8,7 @@ from memopt.fission.dimensions import Role, size_of
 from memopt.fission.regions import part_numbers
 from memopt.graph.attributes import type_attribute
 from memopt.graph.copy_names import free_name
+from memopt.graph.op_types import DT_INT32
 from memopt.shapes.tensor_properties import tensor_properties
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from memopt.graph.graph import Node, Tensor
     from memopt.graph.rewriter import Rewriter
     from memopt.shapes.tensor_properties import TensorProperties
-
-INT32 = 3
 
 
 def write_parts(rewriter: Rewriter, region: Region, parts: int, context: Context) -> None:
@@ -151,12 +150,12 @@ class _Writing:
             "Slice",
             inputs=[
                 tensor,
-                self._constant(reader, begin, INT32, (len(shape),)),
-                self._constant(reader, size, INT32, (len(shape),)),
+                self._constant(reader, begin, DT_INT32, (len(shape),)),
+                self._constant(reader, size, DT_INT32, (len(shape),)),
             ],
             control_inputs=self._ended,
             device=reader.device,
-            attributes={"T": type_attribute(known.dtype), "Index": type_attribute(INT32)},
+            attributes={"T": type_attribute(known.dtype), "Index": type_attribute(DT_INT32)},
         )
         self._know(added, [self._region.part_properties(known, share)])
         self._slices[tensor] = added.output()
@@ -173,14 +172,14 @@ class _Writing:
             f"{name}/flat",
             "Reshape",
             node,
-            [part, self._constant(node, (share, row), INT32, (2,))],
-            {"T": type_attribute(known.dtype), "Tshape": type_attribute(INT32)},
+            [part, self._constant(node, (share, row), DT_INT32, (2,))],
+            {"T": type_attribute(known.dtype), "Tshape": type_attribute(DT_INT32)},
             tensor_properties(known.dtype, (share, row)),
         )
         whole = tensor_properties(known.dtype, (units, row))
         if not number:
-            paddings = self._constant(node, (0, units - share, 0, 0), INT32, (2, 2))
-            attributes = {"T": type_attribute(known.dtype), "Tpaddings": type_attribute(INT32)}
+            paddings = self._constant(node, (0, units - share, 0, 0), DT_INT32, (2, 2))
+            attributes = {"T": type_attribute(known.dtype), "Tpaddings": type_attribute(DT_INT32)}
             joined = self._add(f"{name}/padded", "Pad", node, [flat, paddings], attributes, whole)
         else:
             places = self._places(node, start, share)
@@ -197,7 +196,7 @@ class _Writing:
 
     def _places(self, node: Node, start: int, share: int) -> Tensor:
         numbers = tuple(range(start, start + share))
-        return self._constant(node, numbers, INT32, (share,))
+        return self._constant(node, numbers, DT_INT32, (share,))
 
     def _replace(self, tensor: Tensor) -> None:
         """Let all who are not in the region read the whole."""
@@ -209,8 +208,8 @@ class _Writing:
             f"{node.name}/whole{suffix}",
             "Reshape",
             node,
-            [self._wholes[tensor], self._constant(node, shape, INT32, (len(shape),))],
-            {"T": type_attribute(known.dtype), "Tshape": type_attribute(INT32)},
+            [self._wholes[tensor], self._constant(node, shape, DT_INT32, (len(shape),))],
+            {"T": type_attribute(known.dtype), "Tshape": type_attribute(DT_INT32)},
             known,
         )
         for reader, slot in tensor.uses:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from memopt.display import Overview, Paged, Table, bytes_text
+from memopt.graph.op_types import DT_STRING
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from memopt.fitting.planner import Probe
     from memopt.item import GrapplerItem
     from memopt.result import OptimizationResult
-
-_STRING = 7
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,7 +66,7 @@ class Fit(Paged):
         """The tensors whose sizes are not known: they count as little as they can. No strings."""
         properties = self.result.report.properties
         found = ((name, properties.tensor(name)) for name in properties.unknown_sizes())
-        return tuple(name for name, tensor in found if tensor and tensor.dtype != _STRING)
+        return tuple(name for name, tensor in found if tensor and tensor.dtype != DT_STRING)
 
     @property
     def graph_def(self) -> GraphDef:

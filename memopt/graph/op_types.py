@@ -21,9 +21,16 @@ REF_TYPE_OFFSET = 100
 PORT_LIMIT = 1 << 17
 """More ports than any op has; a larger count is a damaged file."""
 
+DT_FLOAT = 1
+DT_DOUBLE = 2
+DT_INT32 = 3
 DT_STRING = 7
+DT_INT64 = 9
+DT_BOOL = 10
+DT_BFLOAT16 = 14
 DT_RESOURCE = 20
 DT_VARIANT = 21
+"""TensorFlow's types by their numbers (types.proto), known without loading it."""
 
 SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
 ENTERS = frozenset({"Enter", "RefEnter"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from memopt.graph.op_types import DT_RESOURCE
+from memopt.graph.op_types import DT_BOOL, DT_FLOAT, DT_INT32, DT_RESOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +24,6 @@ _OPERAND = "operand_"
 _VARIABLE = "variable_"
 _GIVEN = "given_"
 _LATE = "late_"
-_DT_BOOL = 10
-_DT_INT32 = 3
-_DT_FLOAT = 1
 _FLOATING = frozenset({1, 2, 8, 14, 18, 19})
 
 
@@ -107,7 +104,7 @@ class Experiment(NamedTuple):
         tested.input.extend(names)
         if builder.last:
             tested.input.append(f"^{builder.last}")
-        builder.add(MARK, "DeepCopy", (builder.given_number(_DT_FLOAT), f"^{TESTED}"), T=_DT_FLOAT)
+        builder.add(MARK, "DeepCopy", (builder.given_number(DT_FLOAT), f"^{TESTED}"), T=DT_FLOAT)
         for slot in sorted(readers.slots):
             builder.late(f"slot_{slot}", f"{_OPERAND}{slot}:0", case.operands[slot].dtype)
         types = _result_types(case)
@@ -180,10 +177,10 @@ class _Builder:
             self.variables[handle] = operand
             return handle
         # In memory of its own.
-        dims = self._constant(f"{name}_dims", _DT_INT32, (len(operand.shape),), operand.shape)
+        dims = self._constant(f"{name}_dims", DT_INT32, (len(operand.shape),), operand.shape)
         controls = [f"^{self.last}"] if self.last else []
         inputs = (dims, self.given_number(operand.dtype), *controls)
-        self.add(name, "Fill", inputs, T=operand.dtype, index_type=_DT_INT32)
+        self.add(name, "Fill", inputs, T=operand.dtype, index_type=DT_INT32)
         self.last = name
         return name
 
@@ -191,14 +188,14 @@ class _Builder:
         """A number of a type, for all that need one: a half, zero, or true."""
         name = f"{_GIVEN}{dtype}"
         if name not in self.given:
-            number = 0.5 if dtype in _FLOATING else int(dtype == _DT_BOOL)
+            number = 0.5 if dtype in _FLOATING else int(dtype == DT_BOOL)
             self.given[self._placeholder(name, dtype)] = (dtype, number)
         return name
 
     def late(self, name: str, tensor: str, dtype: int) -> None:
         """Something that reads a tensor after the mark, and only its shape."""
         late = f"{_LATE}{name}"
-        self.add(late, "Shape", (tensor, f"^{MARK}"), T=dtype, out_type=_DT_INT32)
+        self.add(late, "Shape", (tensor, f"^{MARK}"), T=dtype, out_type=DT_INT32)
         self.targets.append(late)
 
     def _placeholder(self, name: str, dtype: int) -> str:

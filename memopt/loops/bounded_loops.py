@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph.attributes import type_attribute
+from memopt.graph.op_types import DT_BOOL, DT_INT32
 from memopt.loops.function_body import FunctionBody, Value
-from memopt.shapes.integer_evaluation import INT32, as_array, constant_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from memopt.graph.rewriter import Rewriter
     from memopt.loops.function_body import Shape
 
-BOOL = 10
 
 _BY_POSITION = frozenset(
     "T body cond output_shapes _output_shapes _num_original_outputs "
@@ -71,7 +70,7 @@ def add_bounded_loop(
     """
     _count(turns.body)
     _stop(turns.test)
-    variables = (*given, Value(number(function, "none", 0), INT32, ()), most)
+    variables = (*given, Value(number(function, "none", 0), DT_INT32, ()), most)
     test = add_function(rewriter, turns.test, f"{turns.name}_cond")
     body = add_function(rewriter, turns.body, f"{turns.name}_body")
     attributes = {**turns.attributes, **loop_attributes(test, body, variables)}
@@ -116,7 +115,10 @@ def set_shape(message: TensorShapeProto, shape: Shape) -> None:
 
 def integers(values: int | Sequence[int]) -> dict[str, AttrValue]:
     """The attributes of a Const that is an int32, or a list of them."""
-    return constant_attributes(as_array(values), INT32)
+    # Not before it is used: it needs numpy.
+    from memopt.shapes.integer_evaluation import as_array, constant_attributes
+
+    return constant_attributes(as_array(values), DT_INT32)
 
 
 def number(function: FunctionBody, name: str, value: int) -> str:
@@ -135,18 +137,18 @@ def add_function(rewriter: Rewriter, body: FunctionBody, name: str) -> str:
 
 def _count(body: FunctionBody) -> None:
     """Let a turn count: it is given how many there were and how many there may be, at the end."""
-    turn, most = body.add_argument("turn", INT32), body.add_argument("most", INT32)
+    turn, most = body.add_argument("turn", DT_INT32), body.add_argument("most", DT_INT32)
     one = number(body, "one", 1)
-    added = body.add("AddV2", "next", [turn.spelling, one], {"T": type_attribute(INT32)})
-    body.add_result(Value(f"{added}:z:0", INT32))
+    added = body.add("AddV2", "next", [turn.spelling, one], {"T": type_attribute(DT_INT32)})
+    body.add_result(Value(f"{added}:z:0", DT_INT32))
     body.add_result(most)
 
 
 def _stop(test: FunctionBody) -> None:
     """Let a test say no after so many turns."""
-    turn, most = test.add_argument("turn", INT32), test.add_argument("most", INT32)
+    turn, most = test.add_argument("turn", DT_INT32), test.add_argument("most", DT_INT32)
     compared = [turn.spelling, most.spelling]
-    may = test.add("Less", "may", compared, {"T": type_attribute(INT32)})
+    may = test.add("Less", "may", compared, {"T": type_attribute(DT_INT32)})
     goes_on = [test.results[0].spelling, f"{may}:z:0"]
     both = test.add("LogicalAnd", "both", goes_on)
-    test.set_result(0, Value(f"{both}:z:0", BOOL))
+    test.set_result(0, Value(f"{both}:z:0", DT_BOOL))

@@ -9,7 +9,8 @@ from memopt.graph.copy_names import free_name, take_name
 from memopt.graph.functiondef import ARGUMENT, RESULT, port_attributes, to_function_def
 from memopt.graph.graph import Graph
 from memopt.graph.graphdef import from_graph_def
-from memopt.loops.bounded_loops import BOOL, loop_attributes
+from memopt.graph.op_types import DT_BOOL
+from memopt.loops.bounded_loops import loop_attributes
 from memopt.loops.function_body import Value
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ def _written(graph_def: GraphDef, loops: Sequence[_Loop], shape_of: ShapeOf) -> 
         test, body = (take_name(f"{called}_{role}", names) for role in ("cond", "body"))
         values = _values(loop, shape_of)
         dtypes = [value.dtype for value in values]
-        tested = _function(test, loop, loop.test, [loop.condition.inputs[0]], [BOOL])
+        tested = _function(test, loop, loop.test, [loop.condition.inputs[0]], [DT_BOOL])
         written.library.function.append(tested)
         written.library.function.append(_function(body, loop, loop.body, _results(loop), dtypes))
         _add_loop(written, name, loop, loop_attributes(test, body, values))

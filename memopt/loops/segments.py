@@ -8,7 +8,7 @@ from memopt.graph import op_types
 from memopt.graph.attributes import integer_attribute, type_attribute
 from memopt.graph.copy_names import free_name
 from memopt.graph.functiondef import to_function_def
-from memopt.graph.op_types import DT_VARIANT
+from memopt.graph.op_types import DT_INT32, DT_VARIANT
 from memopt.loops.bounded_loops import (
     Turns,
     add_bounded_loop,
@@ -20,7 +20,6 @@ from memopt.loops.bounded_loops import (
 )
 from memopt.loops.function_body import FunctionBody, Value
 from memopt.loops.pairs import idle_readers
-from memopt.shapes.integer_evaluation import INT32
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -168,7 +167,7 @@ class _Writer:
         """Keeps the state, and runs the turns of one segment."""
         side, segment = self._forward, FunctionBody()
         given = {i: _argument(segment, side.variables[i]) for i in side.stays}
-        most = segment.add_argument("most", INT32, ())
+        most = segment.add_argument("most", DT_INT32, ())
         lists = [_argument(segment, value) for value in self._kept_lists]
         values = [given[i] for i in self._pair.state]
         for position in self._pair.variables:
@@ -187,7 +186,7 @@ class _Writer:
         """Runs the turns of one segment again, and then their gradient."""
         side, segment = self._backward, FunctionBody()
         given = {i: _argument(segment, side.variables[i]) for i in side.stays}
-        most = segment.add_argument("most", INT32, ())
+        most = segment.add_argument("most", DT_INT32, ())
         lists = [_argument(segment, value) for value in self._kept_lists]
         fixed = [_argument(segment, self._forward.variables[i]) for i in self._pair.fixed]
         arrived = self._arrived(segment, given)
@@ -249,7 +248,7 @@ class _Writer:
             # Nobody reads what stood at the lower position any more.
             if place != position:
                 rewriter.replace_uses(node.output(position), node.output(place))
-        variables = [*side.staying, Value("most", INT32, ()), *extra]
+        variables = [*side.staying, Value("most", DT_INT32, ()), *extra]
         test = FunctionBody(_definition(side.loop.test))
         test.keep(side.stays, [0], effects=True)
         for value in variables[len(side.stays) :]:
@@ -334,7 +333,7 @@ def _typed(dtype: int) -> dict[str, Any]:
 
 
 def _list_attributes(dtype: int) -> dict[str, Any]:
-    return {"element_dtype": type_attribute(dtype), "shape_type": type_attribute(INT32)}
+    return {"element_dtype": type_attribute(dtype), "shape_type": type_attribute(DT_INT32)}
 
 
 def _push(function: FunctionBody, into: Value, value: Value) -> Value:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memopt.graph.attributes import type_attribute
+from memopt.graph.op_types import DT_BOOL, DT_DOUBLE, DT_FLOAT, DT_INT32
 from memopt.graph.rewriter import Touches
 from memopt.passes.base import Pass
 from memopt.rematerialization.rewriting.node_builder import NodeBuilder
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from memopt.graph.graph import Node, Tensor
     from memopt.graph.rewriter import Rewriter
 
-_FLOAT, _DOUBLE, _INT32, _BOOL = 1, 2, 3, 10
 _PREFIX = "Pooling/"
 _RANK = 4
 
@@ -79,7 +79,7 @@ def _windows_of(node: Node, context: Context) -> _Windows | str:
     if node.name in context.fed:
         return "it is fed, so nothing is computed"
     attributes = node.attributes
-    if attributes["T"].type not in (_FLOAT, _DOUBLE):
+    if attributes["T"].type not in (DT_FLOAT, DT_DOUBLE):
         return "its type is neither float nor double"
     if "data_format" in attributes and attributes["data_format"].s != b"NHWC":
         return "its channels do not come last"
@@ -131,11 +131,11 @@ class _Gradient:
         gradient = self._reshape(self._node.inputs[2], (samples, down, 1, across, 1, channels))
         picked = self._pick(gradient, largest, (samples, down, rows, across, columns, channels))
         if covered == self._windows.shape:
-            self._become("Reshape", [picked, self._constant(list(covered))], Tshape=_INT32)
+            self._become("Reshape", [picked, self._constant(list(covered))], Tshape=DT_INT32)
             return
         inner = self._reshape(picked, covered)
         edges = [[0, 0], [0, height - covered[1]], [0, width - covered[2]], [0, 0]]
-        self._become("Pad", [inner, self._constant(edges)], Tpaddings=_INT32)
+        self._become("Pad", [inner, self._constant(edges)], Tpaddings=DT_INT32)
 
     def _find_largest(self, split: Tensor) -> Tensor:
         """The number of the largest element of each window, row by row."""
@@ -146,10 +146,10 @@ class _Gradient:
         elements = [self._slice(split, (0, 0, y, 0, x, 0), shape) for y, x in places]
         best, largest = elements[0], self._constant(0)
         for number, element in enumerate(elements[1:], 1):
-            stays = self._add("GreaterEqual", [best, element], shape, _BOOL, T=self._dtype)
+            stays = self._add("GreaterEqual", [best, element], shape, DT_BOOL, T=self._dtype)
             best = self._select(stays, best, element, shape)
             other = self._constant(number)
-            largest = self._add("SelectV2", [stays, largest, other], shape, _INT32, T=_INT32)
+            largest = self._add("SelectV2", [stays, largest, other], shape, DT_INT32, T=DT_INT32)
         return largest
 
     def _pick(self, gradient: Tensor, largest: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -158,11 +158,11 @@ class _Gradient:
         zero = self._constant(0.0, self._dtype)
         whole = self._windows.counts
         shape_of_one = (shape[0], whole[0], 1, whole[1], 1, shape[-1])
-        is_zero = self._add("Equal", [gradient, zero], shape_of_one, _BOOL, T=self._dtype)
+        is_zero = self._add("Equal", [gradient, zero], shape_of_one, DT_BOOL, T=self._dtype)
         gradient = self._select(is_zero, zero, gradient, shape_of_one)
         numbers = [[[y * columns + x] for x in range(columns)] for y in range(rows)]
         places = self._constant([[[row] for row in numbers]])
-        is_largest = self._add("Equal", [largest, places], shape, _BOOL, T=_INT32)
+        is_largest = self._add("Equal", [largest, places], shape, DT_BOOL, T=DT_INT32)
         return self._select(is_largest, gradient, zero, shape)
 
     def _select(
@@ -172,13 +172,13 @@ class _Gradient:
 
     def _reshape(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
         inputs = [tensor, self._constant(list(shape))]
-        return self._add("Reshape", inputs, shape, self._dtype, T=self._dtype, Tshape=_INT32)
+        return self._add("Reshape", inputs, shape, self._dtype, T=self._dtype, Tshape=DT_INT32)
 
     def _slice(self, tensor: Tensor, start: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
         inputs = [tensor, self._constant(list(start)), self._constant(list(shape))]
-        return self._add("Slice", inputs, shape, self._dtype, T=self._dtype, Index=_INT32)
+        return self._add("Slice", inputs, shape, self._dtype, T=self._dtype, Index=DT_INT32)
 
-    def _constant(self, numbers: object, dtype: int = _INT32) -> Tensor:
+    def _constant(self, numbers: object, dtype: int = DT_INT32) -> Tensor:
         return self._build.constant(self._like, numbers, dtype)
 
     def _add(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.errors import InvalidGraphError
 from memopt.graph.functiondef import Library
+from memopt.graph.op_types import DT_FLOAT
 from memopt.shapes.function_calls import (
     body_graph_def,
     find_calls,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from memopt.shapes.tensor_properties import NodeProperties, TensorProperties
 
 PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
-_DT_FLOAT = 1
 _SCALARS_ARE_UNKNOWN = 21
 """Up to this version of graphs, a Placeholder of shape [] is one of unknown shape."""
 _LARGE_VALUE_BYTES = 1 << 16
@@ -228,7 +228,7 @@ def _feed_inputs(graph_def: GraphDef, fed: Iterable[str]) -> dict[str, str]:
         name = unused_name(by_name, f"{producer}/fed{port}")
         stand_in = graph_def.node.add(name=name, op="Placeholder")
         # Types play no part where shapes are unknown.
-        stand_in.attr["dtype"].type = _DT_FLOAT
+        stand_in.attr["dtype"].type = DT_FLOAT
         stand_in.attr["shape"].shape.SetInParent()
         stand_ins[tensor] = name
     if stand_ins:

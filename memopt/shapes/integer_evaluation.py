@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from memopt.graph.op_types import DT_INT32, DT_INT64
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -24,8 +26,7 @@ if TYPE_CHECKING:
 Array: TypeAlias = npt.NDArray[Any]
 """Whole numbers as Python's, which do not overflow."""
 
-INT32, INT64 = 3, 9
-_LIMITS = {INT32: 2**31, INT64: 2**63}
+_LIMITS = {DT_INT32: 2**31, DT_INT64: 2**63}
 
 MOST_ELEMENTS = 64
 """Larger tensors are no shapes."""
@@ -73,7 +74,7 @@ def constant_attributes(value: Array, dtype: int) -> dict[str, AttrValue]:
         dim=[tensor_shape_pb2.TensorShapeProto.Dim(size=size) for size in value.shape]
     )
     numbers = [int(number) for number in value.flat]
-    held = {"int_val" if dtype == INT32 else "int64_val": numbers}
+    held = {"int_val" if dtype == DT_INT32 else "int64_val": numbers}
     tensor = tensor_pb2.TensorProto(dtype=dtype, tensor_shape=shape, **held)
     return {
         "dtype": attr_value_pb2.AttrValue(type=dtype),

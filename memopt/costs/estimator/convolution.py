@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.costs.estimator.elementwise import largest_elements
 from memopt.costs.estimator.op_info import Attribute, Formula, OpInfo, integers_of, text_of
+from memopt.graph.op_types import DT_FLOAT
 from memopt.shapes.tensor_properties import tensor_properties
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ PADDING = Attribute("padding", text_of, "SAME")
 STRIDES = Attribute("strides", integers_of, (1, 1, 1, 1))
 CONVOLUTION_ATTRIBUTES = (DATA_FORMAT, FILTER_FORMAT, PADDING, STRIDES)
 
-DT_FLOAT = 1
 IMAGE_RANK = 4
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from memopt.graph import op_types
 from memopt.graph.copy_names import TRIGGER_PREFIX
+from memopt.graph.op_types import DT_BFLOAT16, DT_BOOL, DT_FLOAT, DT_INT32
 from memopt.rematerialization.rewriting.node_builder import NodeBuilder
 
 if TYPE_CHECKING:
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from memopt.graph.rewriter import Rewriter
     from memopt.shapes.properties import Properties
 
-_FLOAT, _INT32, _BOOL, _BFLOAT16 = 1, 3, 10, 14
-_BITS = {_FLOAT: _INT32, 2: 9, 14: 5, 19: 5}
+_BITS = {DT_FLOAT: DT_INT32, 2: 9, 14: 5, 19: 5}
 """Types of floating point, and the integers of as many bits: float, double, bfloat16, half."""
 KEPT_PREFIX = "Kept/"
 
@@ -52,7 +52,7 @@ def least_bytes(tensor: Tensor, properties: Properties) -> int:
 
 def is_mask(tensor: Tensor, rewriter: Rewriter) -> bool:
     """Whether a tensor is of true and false."""
-    return _dtype(tensor, rewriter) == _BOOL
+    return _dtype(tensor, rewriter) == DT_BOOL
 
 
 class DataTriggers(NodeBuilder):
@@ -75,27 +75,27 @@ class DataTriggers(NodeBuilder):
     def _zero(self, of: Tensor) -> Tensor:
         """A zero, int32, that nobody can know before a tensor is there."""
         dtype = _dtype(of, self.rewriter)
-        flat = self.add(of, "Reshape", [of, self.constant(of, [-1])], T=dtype, Tshape=_INT32)
+        flat = self.add(of, "Reshape", [of, self.constant(of, [-1])], T=dtype, Tshape=DT_INT32)
         bounds = [self.constant(of, [0]), self.constant(of, [1])]
-        first = self.add(of, "Slice", [flat, *bounds], T=dtype, Index=_INT32)
-        one = self.add(of, "Reshape", [first, self.constant(of, [])], T=dtype, Tshape=_INT32)
-        if dtype != _FLOAT:
-            one = self.note(self.add(of, "Cast", [one], SrcT=dtype, DstT=_FLOAT), (), _FLOAT)
-        bits = self.add(of, "Bitcast", [one], T=_FLOAT, type=_INT32)
+        first = self.add(of, "Slice", [flat, *bounds], T=dtype, Index=DT_INT32)
+        one = self.add(of, "Reshape", [first, self.constant(of, [])], T=dtype, Tshape=DT_INT32)
+        if dtype != DT_FLOAT:
+            one = self.note(self.add(of, "Cast", [one], SrcT=dtype, DstT=DT_FLOAT), (), DT_FLOAT)
+        bits = self.add(of, "Bitcast", [one], T=DT_FLOAT, type=DT_INT32)
         number = self.constant(of, 1)
-        after = self.add(of, "AddV2", [bits, number], T=_INT32)
-        product = self.add(of, "Mul", [bits, after], T=_INT32)
-        zero = self.add(of, "BitwiseAnd", [product, number], T=_INT32)
+        after = self.add(of, "AddV2", [bits, number], T=DT_INT32)
+        product = self.add(of, "Mul", [bits, after], T=DT_INT32)
+        zero = self.add(of, "BitwiseAnd", [product, number], T=DT_INT32)
         for made in (bits, after, product, zero):
-            self.note(made, (), _INT32)
+            self.note(made, (), DT_INT32)
         return zero
 
     def _wait(self, tensor: Tensor, zero: Tensor) -> Tensor:
         dtype = _dtype(tensor, self.rewriter)
         integer = _BITS[dtype]
-        if integer != _INT32:
+        if integer != DT_INT32:
             zero = self.note(
-                self.add(tensor, "Cast", [zero], SrcT=_INT32, DstT=integer), (), integer
+                self.add(tensor, "Cast", [zero], SrcT=DT_INT32, DstT=integer), (), integer
             )
         bits = self.add(tensor, "Bitcast", [tensor], T=dtype, type=integer)
         same = self.add(tensor, "BitwiseXor", [bits, zero], T=integer)
@@ -153,18 +153,18 @@ class Keeper(NodeBuilder):
     def keep(self, tensor: Tensor) -> Tensor:
         """The same values, in memory."""
         dtype = _dtype(tensor, self.rewriter)
-        if dtype == _BOOL:
+        if dtype == DT_BOOL:
             return self._keep_mask(tensor)
         is_number = self.add(tensor, "Equal", [tensor, tensor], T=dtype)
         double = self.add(tensor, "AddV2", [tensor, tensor], T=dtype)
         kept = self.add(tensor, "SelectV2", [is_number, tensor, double], T=dtype)
-        self.learn(is_number, tensor, _BOOL)
+        self.learn(is_number, tensor, DT_BOOL)
         self.learn(double, tensor, dtype)
         return self.learn(kept, tensor, dtype)
 
     def _keep_mask(self, mask: Tensor) -> Tensor:
         made = mask
-        for source, target in pairwise((_BOOL, _FLOAT, _BFLOAT16, _BOOL)):
+        for source, target in pairwise((DT_BOOL, DT_FLOAT, DT_BFLOAT16, DT_BOOL)):
             made = self.add(mask, "Cast", [made], SrcT=source, DstT=target)
             self.learn(made, mask, target)
         return made

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.graph.attributes import type_attribute
 from memopt.graph.copy_names import free_name
+from memopt.graph.op_types import DT_INT32
 from memopt.shapes.tensor_properties import ELEMENT_BYTES, TensorProperties
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from memopt.context import Context
     from memopt.graph.graph import Tensor
     from memopt.graph.rewriter import Rewriter
-
-_INT32 = 3
 
 
 class NodeBuilder:
@@ -61,7 +60,7 @@ class NodeBuilder:
         self.properties.add(made.node.name, (TensorProperties(dtype, shape, size_bytes),))
         return made
 
-    def constant(self, of: Tensor, numbers: Any, dtype: int = _INT32) -> Tensor:
+    def constant(self, of: Tensor, numbers: Any, dtype: int = DT_INT32) -> Tensor:
         """A number, or a list of some, on the device of a node; the same one for the same."""
         from tensorflow.core.framework import attr_value_pb2
         from tensorflow.python.framework import tensor_util

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.graph.attributes import type_attribute
-from memopt.graph.op_types import DT_STRING
+from memopt.graph.op_types import DT_INT32, DT_STRING
 from memopt.rematerialization.storage.compression import SMALLER_TYPES
 from memopt.rematerialization.storage.forms import TRANSPOSE
 from memopt.rematerialization.storage.offloading import STRING_BYTES
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 COMPRESSED_PREFIX = "Compressed/"
 DECOMPRESSED_PREFIX = "Decompressed/"
 _PERMUTATION = "permutation"
-_INT32 = 3
 """TensorFlow's enumeration value."""
 
 
@@ -108,7 +107,7 @@ class Conversions:
             "Transpose",
             inputs=(source.output(), permutation.output()),
             device=device,
-            attributes={"T": type_attribute(dtype), "Tperm": type_attribute(_INT32)},
+            attributes={"T": type_attribute(dtype), "Tperm": type_attribute(DT_INT32)},
         )
         exchanged = (*shape[:-2], shape[-1], shape[-2])
         self._context.properties.add(name, (tensor_properties(dtype, exchanged),))
@@ -122,9 +121,9 @@ class Conversions:
         numbers = np.array([*range(rank - 2), rank - 1, rank - 2])
         suffix = self._free_name((COMPRESSED_PREFIX,), f"{_PERMUTATION}_{rank}")
         name = COMPRESSED_PREFIX + suffix
-        attributes = constant_attributes(numbers, _INT32)
+        attributes = constant_attributes(numbers, DT_INT32)
         node = self._rewriter.add_node(name, "Const", device=device, attributes=attributes)
-        self._context.properties.add(name, (tensor_properties(_INT32, (rank,)),))
+        self._context.properties.add(name, (tensor_properties(DT_INT32, (rank,)),))
         return node
 
     def _cast(self, name: str, source: Node, dtype: int, to: int, shape: Shape) -> Node:
