@@ -60,6 +60,15 @@ def in_less_time(pipeline: Pipeline) -> Pipeline:
     return _with_passes(pipeline, shortened)
 
 
+def without_lowest(pipeline: Pipeline) -> Pipeline:
+    """The same where another attempt follows: what does not keep the budget need not be lowest."""
+
+    def hurried(one: Pass) -> Pass:
+        return replace(one, find_lowest=False) if isinstance(one, Rematerialization) else one
+
+    return _with_passes(pipeline, hurried)
+
+
 def is_better(result: OptimizationResult, other: OptimizationResult) -> bool:
     """Whether a result keeps the budget, or needs less where neither does."""
     one, two = result.report.runtime, other.report.runtime

@@ -12,8 +12,9 @@ from memopt.attempts import (
     is_futile,
     is_in_haste,
     keeps_budgets,
+    without_lowest,
 )
-from memopt.checkpointed import checkpointed, firsts, with_functions
+from memopt.checkpointed import in_segments, loops_keep_too_much, with_functions
 from memopt.overhead import estimate_overhead
 
 if TYPE_CHECKING:
@@ -60,24 +61,21 @@ class Attempts(NamedTuple):
         """The step with the lowest peak that is found, or the first one that keeps the budgets.
 
         Where the graph as it is does not, its loops run in segments; see `CheckpointLoops`. That
-        comes first where a single operation, as a loop is one, needs more than the budget.
+        comes first where a single operation, as a loop is one, needs more than the budget, and
+        where loops keep more than that together.
         """
-        pipeline = self.pipeline
+        pipeline, best = self.pipeline, None
         is_out_of_reach = prepared.is_out_of_reach
-        best = None if is_out_of_reach else self._best_of(prepared, pipeline)
-        if best is not None and keeps_budgets(best):
-            return best
-        raised, edits = with_functions(prepared.source), 0
-        for first in firsts(pipeline, prepared):
-            source = checkpointed(prepared.source, raised, first, self.simulators)
-            if not source.edits:
-                if best is not None:
-                    return source.told_in(best)
-                whole = prepared._replace(source=source)
-                return self._best_of(whole, pipeline, is_out_of_reach=is_out_of_reach)
-            if source.edits == edits:
-                break
-            edits = source.edits
+        raised = with_functions(prepared.source)
+        *_, last = sources = in_segments(prepared, raised, pipeline, self.simulators)
+        if not last.edits:
+            best = self._best_of(prepared, pipeline, is_out_of_reach=is_out_of_reach)
+            return last.told_in(best)
+        if not is_out_of_reach and not loops_keep_too_much(prepared, raised):
+            best = self._best_of(prepared, without_lowest(pipeline))
+            if keeps_budgets(best):
+                return best
+        for source in sources:
             changed = self.optimizer.prepare(source, self.simulators, prepared)
             result = self._best_of(changed, in_less_time(pipeline) if best else pipeline)
             best = result if best is None or is_better(result, best) else best

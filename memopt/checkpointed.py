@@ -6,7 +6,9 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from memopt.context import Context
 from memopt.graph.graphdef import from_graph_def, to_graph_def
+from memopt.loops.kept_at_once import kept_at_once_bytes
 from memopt.loops.raising import raise_loops
 from memopt.passes import CheckpointLoops
 from memopt.pipeline import Pipeline
@@ -20,13 +22,29 @@ if TYPE_CHECKING:
     from memopt.prepared import Prepared, Simulators
 
 
-def firsts(pipeline: Pipeline, prepared: Prepared) -> Iterator[Pipeline]:
-    """What is tried before anything is simulated: loops that may be enough, then all of them.
+def in_segments(
+    prepared: Prepared, raised: Source, pipeline: Pipeline, simulators: Simulators
+) -> list[Source]:
+    """The step with as many loops in segments as may be enough for its budget, and with all.
 
     Args:
-        pipeline: All passes of the level.
         prepared: The graph as it is, and what its budget is.
+        raised: The same with loops that run functions.
+        pipeline: All passes of the level.
+        simulators: How graphs are simulated.
+
+    Returns:
+        One or two sources; one without edits where no loop can run in segments.
     """
+    found = [
+        _checkpointed(prepared.source, raised, first, simulators)
+        for first in _firsts(pipeline, prepared)
+    ]
+    return found[:1] if found[0].edits == found[-1].edits else found
+
+
+def _firsts(pipeline: Pipeline, prepared: Prepared) -> Iterator[Pipeline]:
+    """What is done before anything is simulated: loops that may be enough, then all of them."""
     if prepared.over_bytes:
         yield Pipeline(
             tuple(
@@ -40,7 +58,7 @@ def firsts(pipeline: Pipeline, prepared: Prepared) -> Iterator[Pipeline]:
     yield Pipeline(pipeline.first, ())
 
 
-def checkpointed(
+def _checkpointed(
     source: Source, raised: Source, pipeline: Pipeline, simulators: Simulators
 ) -> Source:
     """The source after passes that need nothing simulated; the same where there are no loops.
@@ -52,7 +70,7 @@ def checkpointed(
         simulators: How its graphs are simulated.
     """
     item, properties, _ = raised
-    if not has_loops_anywhere(item.graph_def):
+    if not pipeline.once or not has_loops_anywhere(item.graph_def):
         return source
     graph = from_graph_def(item.graph_def)
     # The functions that are added are not looked at.
@@ -63,6 +81,23 @@ def checkpointed(
         return source._replace(reports=reports)
     item = replace(item, graph_def=to_graph_def(graph))
     return Source(item, Properties.of(item), reports)
+
+
+def loops_keep_too_much(prepared: Prepared, raised: Source) -> bool:
+    """Whether what loops keep for others is over the budget, whatever else is done.
+
+    Args:
+        prepared: The graph as it is, and what its budget is.
+        raised: The same with loops that run functions.
+    """
+    item, properties, _ = raised
+    if prepared.before is None or not prepared.over_bytes:
+        return False
+    if not has_loops_anywhere(item.graph_def):
+        return False
+    named = Context.of_item(item, properties).named
+    kept_bytes = kept_at_once_bytes(from_graph_def(item.graph_def), named, properties)
+    return prepared.before.buffer_graph.held_bytes + kept_bytes > prepared.limits.total_bytes
 
 
 def with_functions(source: Source) -> Source:

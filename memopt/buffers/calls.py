@@ -21,7 +21,7 @@ MOST_TURNS = 1000
 """Turns that are followed where no number of them can be told from a counter; a loop that takes
 more counts as if it ended there."""
 
-SOME_TURNS = 4
+SOME_TURNS = 3
 """So many turns at the beginning and at the end of a loop are followed; those in between make in
 one step what they keep."""
 

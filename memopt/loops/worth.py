@@ -6,10 +6,11 @@ from math import ceil, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph.op_types import DT_VARIANT
-from memopt.loops.pairs import source
+from memopt.loops.pairs import UnfitError, source
+from memopt.loops.turns import loop_turns
 
 if TYPE_CHECKING:
-    from memopt.graph.graph import Tensor
+    from memopt.graph.graph import Graph, Tensor
     from memopt.loops.pairs import Loop, LoopPair
     from memopt.shapes.properties import Properties
 
@@ -45,23 +46,32 @@ class Kept(NamedTuple):
         return ceil(self.turns / length) * self.state_bytes + length * self.turn_bytes
 
     @classmethod
-    def of(cls, pair: LoopPair, turns: int, properties: Properties, body: Properties) -> Kept:
+    def of(cls, pair: LoopPair, graph: Graph, properties: Properties) -> Kept:
         """What a pair keeps.
 
         Args:
             pair: The loops.
-            turns: How often they turn.
-            properties: What is known of the graph that they are in.
-            body: What is known of a turn of the first one.
+            graph: The graph that they are in.
+            properties: What is known of it.
+
+        Raises:
+            UnfitError: That is not known before the step.
         """
         loop = pair.forward
+        turns = loop_turns(loop, graph)
+        if turns is None:
+            raise UnfitError("how often it turns is not known before the step")
+        body = properties.function(loop.body_name)
         pushed = dict.fromkeys(map(_MadeIn(loop).maker, pair.pushed))
         state = (loop.node.output(position) for position in pair.state)
-        return cls(
+        kept = cls(
             turns,
             sum(_bytes(tensor, body) for tensor in pushed if tensor is not None),
             sum(_bytes(tensor, properties) for tensor in state),
         )
+        if not kept.whole_bytes:
+            raise UnfitError("what its turns keep has no known size")
+        return kept
 
 
 class _MadeIn:

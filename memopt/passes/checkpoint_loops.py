@@ -10,7 +10,6 @@ from memopt.graph.functiondef import Library
 from memopt.graph.rewriter import Touches
 from memopt.loops.pairs import LoopPair, UnfitError, find_pairs, reads_of
 from memopt.loops.segments import Segments, Variable, write_segments
-from memopt.loops.turns import loop_turns
 from memopt.loops.worth import Kept
 from memopt.passes.base import Pass
 
@@ -101,7 +100,7 @@ class CheckpointLoops(Pass):
         """
         _require_unnamed(pair, context)
         body = context.properties.function(pair.forward.body_name)
-        kept = _kept(pair, graph, context.properties, body)
+        kept = Kept.of(pair, graph, context.properties)
         known = (body.tensor(tensor.name) for tensor in pair.pushed)
         elements = [None if each is None else each.shape for each in known]
         length = self.segment_turns or kept.best_length
@@ -183,21 +182,6 @@ def _require_unnamed(pair: LoopPair, context: Context) -> None:
             raise UnfitError(f"{name!r} is fed, so it does not run")
         if name in asked:
             raise UnfitError(f"a tensor of {name!r} is fetched")
-
-
-def _kept(pair: LoopPair, graph: Graph, properties: Properties, body: Properties) -> Kept:
-    """What a pair keeps.
-
-    Raises:
-        UnfitError: That is not known.
-    """
-    turns = loop_turns(pair.forward, graph)
-    if turns is None:
-        raise UnfitError("how often it turns is not known before the step")
-    kept = Kept.of(pair, turns, properties, body)
-    if not kept.whole_bytes:
-        raise UnfitError("what its turns keep has no known size")
-    return kept
 
 
 def _variables(pair: LoopPair, body: Properties) -> dict[int, Variable]:
