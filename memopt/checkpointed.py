@@ -40,7 +40,7 @@ def in_segments(
         _checkpointed(prepared.source, raised, first, simulators)
         for first in _firsts(pipeline, prepared)
     ]
-    return found[:1] if found[0].edits == found[-1].edits else found
+    return found[:1] if found[0].reasons == found[-1].reasons else found
 
 
 def _firsts(pipeline: Pipeline, prepared: Prepared) -> Iterator[Pipeline]:

@@ -91,9 +91,15 @@ class Source(NamedTuple):
     reports: Mapping[str, tuple[PassReport, ...]] = MappingProxyType({})
 
     @property
+    def reasons(self) -> list[str]:
+        """What was done to it, edit by edit."""
+        reports = (report for reports in self.reports.values() for report in reports)
+        return [edit.reason for report in reports for edit in report.edits]
+
+    @property
     def edits(self) -> int:
         """How much was done to it."""
-        return sum(len(report.edits) for reports in self.reports.values() for report in reports)
+        return len(self.reasons)
 
     def reported(self, report: GraphReport) -> GraphReport:
         """What passes did to a graph, after what was done to it before."""

@@ -68,12 +68,8 @@ def add_bounded_loop(
         given: What its first turn is given.
         most: After how many turns it ends, an int32 of one element.
     """
-    _count(turns.body)
-    _stop(turns.test)
     variables = (*given, Value(number(function, "none", 0), DT_INT32, ()), most)
-    test = add_function(rewriter, turns.test, f"{turns.name}_cond")
-    body = add_function(rewriter, turns.body, f"{turns.name}_body")
-    attributes = {**turns.attributes, **loop_attributes(test, body, variables)}
+    attributes = bounded_attributes(rewriter, turns, variables)
     spelled = [value.spelling for value in variables]
     node = function.add(turns.op, "turns", spelled, attributes)
     results = [
@@ -82,7 +78,36 @@ def add_bounded_loop(
     return Ran(tuple(results[: len(given)]), results[-2])
 
 
-def loop_attributes(test: str, body: str, variables: Sequence[Value]) -> dict[str, Any]:
+def bounded_attributes(
+    rewriter: Rewriter, turns: Turns, variables: Sequence[Value]
+) -> dict[str, Any]:
+    """What a loop is told that ends where its test says so, or after so many turns.
+
+    Args:
+        rewriter: Puts its functions into the library; an edit is open.
+        turns: The loop.
+        variables: Its variables, and behind them how many turns there were, and how many there may
+            be.
+    """
+    _count(turns.body)
+    _stop(turns.test)
+    return loop_attributes(rewriter, turns, variables)
+
+
+def loop_attributes(rewriter: Rewriter, turns: Turns, variables: Sequence[Value]) -> dict[str, Any]:
+    """What a loop is told, of its functions and variables as well.
+
+    Args:
+        rewriter: Puts its functions into the library; an edit is open.
+        turns: The loop.
+        variables: Its variables.
+    """
+    test = add_function(rewriter, turns.test, f"{turns.name}_cond")
+    body = add_function(rewriter, turns.body, f"{turns.name}_body")
+    return {**turns.attributes, **positional_attributes(test, body, variables)}
+
+
+def positional_attributes(test: str, body: str, variables: Sequence[Value]) -> dict[str, Any]:
     """What a loop is told of its functions and variables."""
     from tensorflow.core.framework import attr_value_pb2
 

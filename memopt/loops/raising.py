@@ -10,7 +10,7 @@ from memopt.graph.functiondef import ARGUMENT, RESULT, port_attributes, to_funct
 from memopt.graph.graph import Graph
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.op_types import DT_BOOL
-from memopt.loops.bounded_loops import loop_attributes
+from memopt.loops.bounded_loops import positional_attributes
 from memopt.loops.function_body import Value
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def _written(graph_def: GraphDef, loops: Sequence[_Loop], shape_of: ShapeOf) -> 
         tested = _function(test, loop, loop.test, [loop.condition.inputs[0]], [DT_BOOL])
         written.library.function.append(tested)
         written.library.function.append(_function(body, loop, loop.body, _results(loop), dtypes))
-        _add_loop(written, name, loop, loop_attributes(test, body, values))
+        _add_loop(written, name, loop, positional_attributes(test, body, values))
     for node_def in graph_def.node:
         if node_def.name not in gone:
             written.node.add().CopyFrom(node_def)

@@ -12,7 +12,7 @@ from memopt.graph.op_types import DT_INT32, DT_VARIANT
 from memopt.loops.bounded_loops import (
     Turns,
     add_bounded_loop,
-    add_function,
+    bounded_attributes,
     integers,
     lasting_attributes,
     loop_attributes,
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from memopt.loops.bounded_loops import Ran
     from memopt.loops.function_body import Shape
     from memopt.loops.pairs import Body, Loop, LoopPair
+    from memopt.loops.worth import Cut
 
 STATELESS = "StatelessWhile"
+_COUNT, _MOST = Value("count", DT_INT32, ()), Value("most", DT_INT32, ())
 _ANY_SHAPE = -1
 _NO_LIMIT = -1
 
@@ -49,19 +51,19 @@ class Segments(NamedTuple):
 
     Attributes:
         pair: The loops.
-        turns: How many turns a segment has.
+        cut: Which turns are segments.
         variables: By position in the first loop: what is read from the resources there.
         elements: The shapes of what turns put into the lists, list by list.
     """
 
     pair: LoopPair
-    turns: int
+    cut: Cut
     variables: Mapping[int, Variable]
     elements: Sequence[Shape]
 
 
 def write_segments(rewriter: Rewriter, library: Library, segments: Segments) -> None:
-    """Let a pair of loops run in segments.
+    """Let the turns of a pair of loops run in segments, all of them or all but the last.
 
     The first loop becomes a loop over segments, which keeps the state at the beginning of each, and
     the values of variables that turns read, and nothing of what is computed in the turns. The loop
@@ -69,6 +71,9 @@ def write_segments(rewriter: Rewriter, library: Library, segments: Segments) -> 
     a segment again from the state that was kept, which fills lists for as many turns, and then the
     gradient of these turns. Each operation is given what it was given before, so all bits stay. No
     segment runs again before the gradient that it is for is there.
+
+    Turns at the end that are to keep what they compute run as they did: the first loop goes on with
+    them after the segments, and their gradient comes before that of the segments.
 
     Args:
         rewriter: Changes the graph; an edit is open.
@@ -117,40 +122,137 @@ class _Writer:
     def __init__(self, rewriter: Rewriter, library: Library, segments: Segments) -> None:
         self._rewriter = rewriter
         self._library = library
-        self._pair, self._turns, self._read, self._elements = segments
+        self._pair, self._cut, self._read, self._elements = segments
         pair = self._pair
         filled, emptied = ({each[side] for each in pair.lists} for side in (0, 1))
         self._forward = _Side.of(pair.forward, filled.union(pair.unread), library)
         self._backward = _Side.of(pair.backward, emptied, library)
-        self._name = f"{pair.forward.body_name}_by_{self._turns}"
+        self._name = f"{pair.forward.body_name}_by_{self._cut.turns}"
         """What the names of new functions begin with; those of bodies are unique in a process."""
 
     def write(self) -> None:
-        """Write both loops anew; in the graph both keep their names."""
+        """Write both loops anew; what others read keeps its name."""
         rewriter, forward, backward = self._rewriter, self._forward, self._backward
         first, second = forward.loop.node, backward.loop.node
         anchors = self._anchors(first)
-        turns = rewriter.add_node(
-            free_name(f"{first.name}/segment_turns", rewriter.graph),
-            "Const",
-            control_inputs=anchors,
-            device=first.device,
-            attributes=integers(self._turns),
-        )
+        turns = self._constant(first, "segment_turns", self._cut.turns, anchors)
         lists = [self._empty_list(first, value, anchors) for value in self._kept]
         fixed = [first.inputs[position] for position in self._pair.fixed]
-        # Nobody reads the lists from here on.
         for _, position in self._pair.lists:
             for reader in idle_readers(second.output(position)):
                 rewriter.remove_node(reader)
-        rewriter.set_inputs(second, [second.inputs[position] for position in backward.stays])
-        given = [*(first.inputs[position] for position in forward.stays), turns.output(), *lists]
-        self._rewrite(forward, self._forward_segment(), given, self._kept_lists)
+        # From here on the loop of the gradient reads no list of the first one's.
+        given = self._gradient_of_last(anchors) if self._cut.last else second.inputs
+        rewriter.set_inputs(second, [given[position] for position in backward.stays])
+        begun = self._begin([*(first.inputs[i] for i in forward.stays), turns, *lists], anchors)
         start = len(forward.stays) + 1
-        checkpoints = [first.output(start + place) for place in range(len(lists))]
-        given = [*second.inputs, turns.output(), *checkpoints, *fixed]
-        extra = [*self._kept_lists, *(forward.variables[i] for i in self._pair.fixed)]
-        self._rewrite(backward, self._backward_segment(), given, extra)
+        checkpoints = [begun.output(start + place) for place in range(len(lists))]
+        extra = [forward.variables[position] for position in self._pair.fixed]
+        loop = self._segments(backward, self._backward_segment(), extra)
+        given = [*second.inputs, turns, *checkpoints, *fixed]
+        self._become(second, backward.stays, loop_attributes(rewriter, *loop), given)
+
+    def _begin(self, given: Sequence[Tensor], anchors: Sequence[Node]) -> Node:
+        """The loop over the segments, from which the first one goes on if turns are left."""
+        first = self._forward.loop.node
+        turns, variables = self._segments(self._forward, self._forward_segment(), [])
+        if not self._cut.last:
+            attributes = loop_attributes(self._rewriter, turns, variables)
+            self._become(first, self._forward.stays, attributes, given)
+            return first
+        attributes = bounded_attributes(self._rewriter, turns, [*variables, _COUNT, _MOST])
+        begun = self._before(first, "segments", attributes, given, self._cut.segments, anchors)
+        self._go_on(begun)
+        return begun
+
+    def _go_on(self, begun: Node) -> None:
+        """Let the first loop begin where the segments end, without lists that nobody reads."""
+        side, first = self._forward, self._forward.loop.node
+        positions = [i for i in range(len(side.variables)) if i not in self._pair.unread]
+        turns = side.turns(f"{self._name}_last", positions)
+        attributes = loop_attributes(
+            self._rewriter, turns, [side.variables[position] for position in positions]
+        )
+        given = list(first.inputs)
+        for place, position in enumerate(side.stays):
+            given[position] = begun.output(place)
+        attributes |= _read_only(first, positions)
+        self._become(first, positions, attributes, [given[position] for position in positions])
+
+    def _gradient_of_last(self, anchors: Sequence[Node]) -> list[Tensor]:
+        """What the loop of the gradient gives after the turns that keep what they compute."""
+        side, second = self._backward, self._backward.loop.node
+        positions = range(len(side.variables))
+        turns = side.turns(f"{self._name}_last_gradient", positions)
+        attributes = bounded_attributes(self._rewriter, turns, [*side.variables, _COUNT, _MOST])
+        attributes |= _read_only(second, positions)
+        last = self._cut.last
+        node = self._before(second, "last_turns", attributes, second.inputs, last, anchors)
+        return [node.output(position) for position in positions]
+
+    def _before(
+        self,
+        node: Node,
+        role: str,
+        attributes: Mapping[str, Any],
+        given: Sequence[Tensor],
+        most: int,
+        anchors: Sequence[Node],
+    ) -> Node:
+        """A loop of so many turns that comes before another, where that one would."""
+        counted = [
+            self._constant(node, f"{role}_{name}", value, anchors)
+            for name, value in (("none", 0), ("most", most))
+        ]
+        return self._rewriter.add_node(
+            free_name(f"{node.name}/{role}", self._rewriter.graph),
+            node.op,
+            inputs=[*given, *counted],
+            control_inputs=node.control_inputs,
+            device=node.device,
+            attributes=attributes,
+        )
+
+    def _become(
+        self,
+        node: Node,
+        positions: Sequence[int],
+        attributes: dict[str, Any],
+        given: Sequence[Tensor],
+    ) -> None:
+        """Make a loop in the graph another one; what reads it reads the same of it.
+
+        Args:
+            node: The loop.
+            positions: Those of its variables that are the first ones of the other.
+            attributes: What the other one is told.
+            given: What it is given.
+        """
+        for place, position in enumerate(positions):
+            # Nobody reads what stood at the lower position any more.
+            if place != position:
+                self._rewriter.replace_uses(node.output(position), node.output(place))
+        self._rewriter.set_op(node, node.op, attributes)
+        self._rewriter.set_inputs(node, given)
+
+    def _segments(
+        self, side: _Side, segment: FunctionBody, extra: Sequence[Value]
+    ) -> tuple[Turns, list[Value]]:
+        """A loop over segments, and its variables."""
+        node = side.loop.node
+        variables = [*side.staying, _MOST, *self._kept_lists, *extra]
+        test = FunctionBody(_definition(side.loop.test))
+        test.keep(side.stays, [0], effects=True)
+        for value in variables[len(side.stays) :]:
+            _argument(test, value)
+        role = "segments" if side is self._forward else "gradient_segments"
+        attributes = {
+            **lasting_attributes(node.attributes),
+            # Two segments at once would keep what two need.
+            "parallel_iterations": integer_attribute(1),
+            **_read_only(node, side.stays),
+        }
+        return Turns(node.op, attributes, test, segment, f"{self._name}_{role}"), variables
 
     @property
     def _kept(self) -> list[Value]:
@@ -167,7 +269,7 @@ class _Writer:
         """Keeps the state, and runs the turns of one segment."""
         side, segment = self._forward, FunctionBody()
         given = {i: _argument(segment, side.variables[i]) for i in side.stays}
-        most = segment.add_argument("most", DT_INT32, ())
+        most = _argument(segment, _MOST)
         lists = [_argument(segment, value) for value in self._kept_lists]
         values = [given[i] for i in self._pair.state]
         for position in self._pair.variables:
@@ -186,7 +288,7 @@ class _Writer:
         """Runs the turns of one segment again, and then their gradient."""
         side, segment = self._backward, FunctionBody()
         given = {i: _argument(segment, side.variables[i]) for i in side.stays}
-        most = segment.add_argument("most", DT_INT32, ())
+        most = _argument(segment, _MOST)
         lists = [_argument(segment, value) for value in self._kept_lists]
         fixed = [_argument(segment, self._forward.variables[i]) for i in self._pair.fixed]
         arrived = self._arrived(segment, given)
@@ -239,31 +341,6 @@ class _Writer:
         stateless = turns._replace(op=STATELESS)
         return add_bounded_loop(segment, self._rewriter, stateless, given, most)
 
-    def _rewrite(
-        self, side: _Side, segment: FunctionBody, given: Sequence[Tensor], extra: Sequence[Value]
-    ) -> None:
-        """Make a loop in the graph one over segments; what reads it reads the same of it."""
-        node, rewriter = side.loop.node, self._rewriter
-        for place, position in enumerate(side.stays):
-            # Nobody reads what stood at the lower position any more.
-            if place != position:
-                rewriter.replace_uses(node.output(position), node.output(place))
-        variables = [*side.staying, Value("most", DT_INT32, ()), *extra]
-        test = FunctionBody(_definition(side.loop.test))
-        test.keep(side.stays, [0], effects=True)
-        for value in variables[len(side.stays) :]:
-            _argument(test, value)
-        role = "segments" if side is self._forward else "gradient_segments"
-        tests = add_function(self._rewriter, test, f"{self._name}_{role}_cond")
-        body = add_function(self._rewriter, segment, f"{self._name}_{role}_body")
-        attributes = lasting_attributes(node.attributes)
-        attributes |= loop_attributes(tests, body, variables)
-        # Two segments at once would keep what two need.
-        attributes["parallel_iterations"] = integer_attribute(1)
-        attributes |= _read_only(node, side.stays)
-        rewriter.set_op(node, node.op, attributes)
-        rewriter.set_inputs(node, given)
-
     def _anchors(self, like: Node) -> list[Node]:
         """Whom what reads nothing waits for, so that it runs where a loop does.
 
@@ -282,6 +359,16 @@ class _Writer:
             attributes=_typed(dtype),
         )
         return [anchor]
+
+    def _constant(self, like: Node, role: str, value: int, anchors: Sequence[Node]) -> Tensor:
+        """A number in the graph."""
+        return self._rewriter.add_node(
+            free_name(f"{like.name}/{role}", self._rewriter.graph),
+            "Const",
+            control_inputs=anchors,
+            device=like.device,
+            attributes=integers(value),
+        ).output()
 
     def _empty_list(self, like: Node, value: Value, anchors: Sequence[Node]) -> Tensor:
         """A list for what is kept, in the graph."""

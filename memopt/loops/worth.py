@@ -1,4 +1,4 @@
-"""What a pair of loops keeps, as it is and in segments; how long segments are best."""
+"""What a pair of loops keeps, as it is and in segments; how many turns run again at least."""
 
 from __future__ import annotations
 
@@ -14,7 +14,22 @@ if TYPE_CHECKING:
     from memopt.loops.pairs import Loop, LoopPair
     from memopt.shapes.properties import Properties
 
+_MOST_SEGMENTS = 10_000
 _THERE_ANYWAY = frozenset({"Const", "ReadVariableOp", "TensorListGetItem"})
+
+
+class Cut(NamedTuple):
+    """How the turns of a loop are divided.
+
+    Attributes:
+        segments: How many segments run again.
+        turns: How many turns each of them has; the last one may have less, where none are left.
+        last: How many turns at the end keep what they compute, as all turns did.
+    """
+
+    segments: int
+    turns: int
+    last: int = 0
 
 
 class Kept(NamedTuple):
@@ -31,19 +46,46 @@ class Kept(NamedTuple):
     state_bytes: int
 
     @property
-    def best_length(self) -> int:
-        """With how many turns in a segment least is kept, at least 1."""
-        best = sqrt(self.turns * self.state_bytes / self.turn_bytes)
-        return max(1, min(self.turns, ceil(best)))
-
-    @property
     def whole_bytes(self) -> int:
         """What is kept as it is."""
         return self.turns * self.turn_bytes
 
-    def in_segments(self, length: int) -> int:
-        """What is kept at most in segments of so many turns: all states, the turns of one."""
-        return ceil(self.turns / length) * self.state_bytes + length * self.turn_bytes
+    def after(self, cut: Cut) -> int:
+        """What is kept at most: the states of all segments, and the turns of the largest part."""
+        return cut.segments * self.state_bytes + max(cut.turns, cut.last) * self.turn_bytes
+
+    def again(self, cut: Cut) -> int:
+        """How many turns run again."""
+        return self.turns - cut.last
+
+    def cut_by(self, turns: int) -> Cut:
+        """All turns in segments of so many."""
+        return Cut(ceil(self.turns / turns), turns)
+
+    def least_cut(self) -> Cut:
+        """All turns in segments with which about least is kept.
+
+        To keep the last turns would take no more while a loop runs, but until then.
+        """
+        best = sqrt(self.turns * self.state_bytes / self.turn_bytes)
+        return self.cut_by(max(1, min(self.turns, ceil(best))))
+
+    def cut_within(self, limit_bytes: int) -> Cut | None:
+        """With which fewest turns run again so that no more is kept; `None` if there is none.
+
+        Some turns are left at the end. The fewer segments, the fewer states are kept beside these.
+        """
+        best: Cut | None = None
+        for segments in range(1, min(self.turns, _MOST_SEGMENTS + 1)):
+            left_bytes = limit_bytes - segments * self.state_bytes
+            last = min(self.turns - 1, left_bytes // self.turn_bytes)
+            if best is not None and last <= best.last:
+                break
+            turns = ceil((self.turns - last) / segments)
+            cut = Cut(segments, turns, self.turns - segments * turns)
+            if cut.last > 0 and turns <= last and (best is None or cut.last > best.last):
+                best = cut
+        return best
 
     @classmethod
     def of(cls, pair: LoopPair, graph: Graph, properties: Properties) -> Kept:

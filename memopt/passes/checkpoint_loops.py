@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from memopt.shapes.properties import Properties
 
 _MEBIBYTE = 1 << 20
+_PARTS = 1000
+"""Of what loops keep, so fine are the shares that are tried."""
 _WORTH_IT = 0.8
 """Of what a loop keeps, what it may keep at most in segments for it to be rewritten."""
 
@@ -40,8 +43,12 @@ class CheckpointLoops(Pass):
     2. The loop of the gradient becomes one over the segments, from the last to the first. It runs a
        segment again, which fills lists for as many turns, and then the gradient of these.
 
-    Every operation is given what it was given before, so all bits stay; the first loop's work is
-    done twice. Variables are read where they were read before, and their values kept.
+    With `enough_bytes`, turns at the end keep what they compute as they did, and only those before
+    run in segments: the more may be kept, the fewer run again.
+
+    Every operation is given what it was given before, so all bits stay; of the first loop, what
+    runs in segments is done twice. Variables are read where they were read before, and their values
+    kept.
 
     Refused, with a reason in the report: a loop with effects, randomness or states of its own in
     what would run twice; whose turns cannot be counted before the step; that is fed, or whose
@@ -66,7 +73,7 @@ class CheckpointLoops(Pass):
 
     enough_bytes: int = 0
     """How much less is to be kept: of several loops those that keep most run in segments, until it
-    is enough; 0: all of them."""
+    is enough, and as many turns of them as are needed for that; 0: all turns of all loops."""
 
     def __post_init__(self) -> None:
         for option in ("segment_turns", "enough_bytes"):
@@ -87,10 +94,8 @@ class CheckpointLoops(Pass):
             except UnfitError as error:
                 reason = str(error)
             rewriter.decline(node, reason)
-        chosen = self._choose(rewriter, candidates)
-        for each in candidates:
-            if each in chosen:
-                _write(rewriter, each)
+        for chosen in self._in_few_turns(self._choose(rewriter, candidates)):
+            _write(rewriter, chosen)
 
     def _candidate(self, graph: Graph, context: Context, pair: LoopPair) -> _Candidate:
         """A pair of loops with what is known of it.
@@ -103,12 +108,11 @@ class CheckpointLoops(Pass):
         kept = Kept.of(pair, graph, context.properties)
         known = (body.tensor(tensor.name) for tensor in pair.pushed)
         elements = [None if each is None else each.shape for each in known]
-        length = self.segment_turns or kept.best_length
-        candidate = _Candidate(kept, Segments(pair, length, _variables(pair, body), elements))
-        if candidate.after_bytes > _WORTH_IT * kept.whole_bytes:
-            before, after = map(_mebibytes, (kept.whole_bytes, candidate.after_bytes))
+        cut = kept.cut_by(self.segment_turns) if self.segment_turns else kept.least_cut()
+        if kept.after(cut) > _WORTH_IT * kept.whole_bytes:
+            before, after = map(_mebibytes, (kept.whole_bytes, kept.after(cut)))
             raise UnfitError(f"its turns keep {before}, and in segments they would keep {after}")
-        return candidate
+        return _Candidate(kept, Segments(pair, cut, _variables(pair, body), elements))
 
     def _choose(self, rewriter: Rewriter, candidates: Sequence[_Candidate]) -> list[_Candidate]:
         """Those that are rewritten, the one that saves most first; says why others are not."""
@@ -128,6 +132,21 @@ class CheckpointLoops(Pass):
                 saved += each.saved_bytes
         return chosen
 
+    def _in_few_turns(self, chosen: Sequence[_Candidate]) -> list[_Candidate]:
+        """The same with the last turns of each left as they are, as long as that is enough.
+
+        Each keeps the same share of what it kept. Nearly all turns of one loop and few of another
+        would save as much, but more of them would have to run again.
+        """
+
+        def saves_enough(parts: int) -> bool:
+            return sum(each.within(parts).saved_bytes for each in chosen) >= self.enough_bytes
+
+        parts = 0
+        if self.enough_bytes and not self.segment_turns:
+            parts = bisect_left(range(1, _PARTS + 1), x=True, key=lambda n: not saves_enough(n))
+        return [each.within(parts) for each in chosen]
+
 
 class _Candidate(NamedTuple):
     """A pair of loops that can run in segments.
@@ -143,12 +162,17 @@ class _Candidate(NamedTuple):
     @property
     def after_bytes(self) -> int:
         """What they keep at most in segments."""
-        return self.kept.in_segments(self.segments.turns)
+        return self.kept.after(self.segments.cut)
 
     @property
     def saved_bytes(self) -> int:
         """How much less that is."""
         return self.kept.whole_bytes - self.after_bytes
+
+    def within(self, parts: int) -> _Candidate:
+        """One that keeps no more than a share, in parts of `_PARTS`; this one if there is none."""
+        cut = self.kept.cut_within(self.kept.whole_bytes * parts // _PARTS)
+        return self if cut is None else self._replace(segments=self.segments._replace(cut=cut))
 
 
 def _write(rewriter: Rewriter, chosen: _Candidate) -> None:
@@ -157,10 +181,11 @@ def _write(rewriter: Rewriter, chosen: _Candidate) -> None:
     before, after = map(_mebibytes, (kept.whole_bytes, chosen.after_bytes))
     library = rewriter.graph.library
     assert isinstance(library, Library)
+    cut = segments.cut
     reason = (
-        f"{kept.turns} turns run in segments of {segments.turns}, which run again for the "
-        f"gradient: with the state that each begins with, {after} are kept at most instead of "
-        f"{before}"
+        f"{kept.again(cut)} of {kept.turns} turns run in segments of {cut.turns}, which run again "
+        f"for the gradient: with the state that each begins with, {after} are kept at most instead "
+        f"of {before}"
     )
     with rewriter.edit(reason):
         write_segments(rewriter, library, segments)

@@ -15,7 +15,7 @@ from memopt.graph.functiondef import Library
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.rewriter import Rewriter
 from memopt.item import GrapplerItem
-from memopt.loops.worth import Kept
+from memopt.loops.worth import Cut, Kept
 from memopt.models import MODELS
 from memopt.optimizer import MemoryOptimizer
 from memopt.passes import CheckpointLoops, Context
@@ -53,7 +53,21 @@ def test_a_step_computes_the_same_whatever_the_segments(
     step = recurrent_step(turns, cell)
     done = run(step, CheckpointLoops(segment_turns=length))
     (edit,) = done.edits
-    assert f"{turns} turns run in segments of " in edit.reason
+    assert f"{turns} of {turns} turns run in segments of " in edit.reason
+    assert values(step, done) == values(step)
+
+
+@pytest.mark.parametrize("cell", [gated, plain])
+@pytest.mark.parametrize("cut", [Cut(1, 3, 9), Cut(2, 4, 4), Cut(11, 1, 1), Cut(1, 11, 1)])
+def test_a_step_computes_the_same_whatever_is_left_at_the_end(
+    cell: Cell, cut: Cut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memopt.passes.checkpoint_loops._WORTH_IT", 1e9)
+    monkeypatch.setattr(Kept, "cut_within", lambda *_: cut)
+    step = recurrent_step(12, cell)
+    done = run(step, CheckpointLoops(enough_bytes=1))
+    (edit,) = done.edits
+    assert f"{12 - cut.last} of 12 turns run in segments of {cut.turns}" in edit.reason
     assert values(step, done) == values(step)
 
 
@@ -165,9 +179,31 @@ def test_a_negative_length_is_no_option() -> None:
 @pytest.mark.parametrize(("turn_bytes", "state_bytes"), [(100, 1), (10, 10), (1, 0), (3, 50)])
 def test_no_other_length_keeps_much_less(turns: int, turn_bytes: int, state_bytes: int) -> None:
     kept = Kept(turns, turn_bytes, state_bytes)
-    least = min(kept.in_segments(length) for length in range(1, turns + 1))
-    assert 1 <= kept.best_length <= turns
-    assert kept.in_segments(kept.best_length) <= 1.15 * least + turn_bytes
+    least = min(kept.after(kept.cut_by(length)) for length in range(1, turns + 1))
+    assert kept.after(kept.least_cut()) <= 1.15 * least + turn_bytes
+
+
+@pytest.mark.parametrize("turns", [2, 7, 30, 61])
+@pytest.mark.parametrize(("turn_bytes", "state_bytes"), [(100, 1), (10, 10), (1, 0), (3, 50)])
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.6, 0.95])
+def test_no_other_cut_runs_fewer_turns_again(
+    turns: int, turn_bytes: int, state_bytes: int, share: float
+) -> None:
+    """Of all in which no more is kept than may be, and some turns are left at the end."""
+    kept = Kept(turns, turn_bytes, state_bytes)
+    limit_bytes = int(share * kept.whole_bytes)
+    cuts = [
+        Cut(segments, length, turns - segments * length)
+        for length in range(1, turns)
+        for segments in range(1, (turns - 1) // length + 1)
+    ]
+    within = [cut for cut in cuts if kept.after(cut) <= limit_bytes]
+    found = kept.cut_within(limit_bytes)
+    if not within:
+        assert found is None
+        return
+    assert found in within
+    assert kept.again(found) == min(map(kept.again, within))
 
 
 def test_a_budget_below_all_orders_is_kept_by_segments() -> None:
