@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memopt.passes import Fission, Rematerialization
+from memopt.passes import Fission, Rematerialization, SerialLoops
 from memopt.time_limit import TimeLimit
 
 if TYPE_CHECKING:
@@ -67,6 +67,13 @@ def without_lowest(pipeline: Pipeline) -> Pipeline:
         return replace(one, find_lowest=False) if isinstance(one, Rematerialization) else one
 
     return _with_passes(pipeline, hurried)
+
+
+def one_turn_at_a_time(pipeline: Pipeline) -> Pipeline:
+    """The same with loops in which no turn begins before another one has ended."""
+    return _with_passes(
+        pipeline, lambda one: replace(one, at_once=1) if isinstance(one, SerialLoops) else one
+    )
 
 
 def is_better(result: OptimizationResult, other: OptimizationResult) -> bool:

@@ -12,6 +12,7 @@ from memopt.attempts import (
     is_futile,
     is_in_haste,
     keeps_budgets,
+    one_turn_at_a_time,
     without_lowest,
 )
 from memopt.checkpointed import in_segments, loops_keep_too_much, with_functions
@@ -75,9 +76,13 @@ class Attempts(NamedTuple):
             best = self._best_of(prepared, without_lowest(pipeline))
             if keeps_budgets(best):
                 return best
-        for source in sources:
+        tried = [(source, pipeline) for source in sources]
+        if prepared.parts[0].context.inter_op_threads > 1:
+            # Slower, and lower where a turn has much in use.
+            tried.append((last, one_turn_at_a_time(pipeline)))
+        for source, passes in tried:
             changed = self.optimizer.prepare(source, self.simulators, prepared)
-            result = self._best_of(changed, in_less_time(pipeline) if best else pipeline)
+            result = self._best_of(changed, in_less_time(passes) if best else passes)
             best = result if best is None or is_better(result, best) else best
             if keeps_budgets(best):
                 break

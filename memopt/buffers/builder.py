@@ -230,6 +230,11 @@ class BufferBuilder:
 
         return run
 
+    @property
+    def threads(self) -> int:
+        """How many operations may run at once."""
+        return self._callee.runtime.inter_op_threads
+
     def stays_a_call(self, name: str) -> bool:
         """Whether a function is declared not to be inlined, or called where none is."""
         library = self._callee.graph.library

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from memopt.buffers.loop_extrapolation import skip_turns
-from memopt.buffers.nested_steps import Loop, rise_bytes
+from memopt.buffers.nested_steps import Loop, passing_bytes, rise_bytes
+from memopt.graph.op_types import turns_at_once
 from memopt.shapes.function_calls import BRANCHES, CALLS, LOOPS
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ class Functions(Protocol):
 
     def callee(self, place: int, name: str) -> Run:
         """The function of that name as the node at a place calls it."""
+
+    @property
+    def threads(self) -> int:
+        """How many operations may run at once."""
 
     def stays_a_call(self, name: str) -> bool:
         """Whether TensorFlow does not put a function's operations in the place of its calls."""
@@ -79,7 +84,8 @@ def add_loop(
     # What the functions do not read of what they are given goes at once.
     loop.add(read=tensors.pool.with_contents(given.buffers))
     if node.op in LOOPS:
-        _follow_turns(calls, loop, functions, given)
+        turns = _follow_turns(calls, loop, functions, given)
+        _overlap(calls, loop, turns, turns_at_once(node))
     elif node.op in BRANCHES:
         number = tensors.number(node.inputs[0])
         if number is not None:
@@ -141,11 +147,12 @@ def _taken(node: Node, functions: Sequence[str], number: int) -> str:
     return functions[number] if 0 <= number < len(functions) else functions[-1]
 
 
-def _follow_turns(calls: _Calls, loop: Loop, functions: Sequence[str], given: Given) -> None:
-    """Run test and body in turns until the test says no."""
+def _follow_turns(calls: _Calls, loop: Loop, functions: Sequence[str], given: Given) -> list[Turn]:
+    """Run test and body in turns until the test says no; returns the turns that are followed."""
     pool = calls.tensors.pool
     test, run = (calls.functions.callee(loop.place, name) for name in functions)
     states: list[Sequence[int]] = [given.buffers]
+    turns: list[Turn] = []
     for count in range(MOST_TURNS):
         tested = test(states[-1], given.handles)
         loop.run(tested)
@@ -155,6 +162,7 @@ def _follow_turns(calls: _Calls, loop: Loop, functions: Sequence[str], given: Gi
         turn = run(states[-1], given.handles)
         loop.turns.append(len(loop.made))
         loop.run(turn)
+        turns.append(turn)
         states = [*states[-2:], turn.results]
         if count + 1 == SOME_TURNS:
             skip_turns(
@@ -165,6 +173,18 @@ def _follow_turns(calls: _Calls, loop: Loop, functions: Sequence[str], given: Gi
                 SOME_TURNS,
             )
     loop.results = list(states[-1])
+    return turns
+
+
+def _overlap(calls: _Calls, loop: Loop, turns: Sequence[Turn], at_once: int) -> None:
+    """Count what further turns have in use that run at once with one, as threads allow it.
+
+    All turns have the same in use; the second one is looked at, since the first one may have been
+    given what others hold.
+    """
+    further = min(at_once, calls.functions.threads) - 1
+    if further > 0 and len(turns) > 1:
+        loop.overlap(further * passing_bytes(turns[1], calls.tensors.pool))
 
 
 class _Branch(NamedTuple):

@@ -73,6 +73,11 @@ class Loop:
         self.read += turn.read
         self.scratch_bytes += turn.scratch_bytes
 
+    def overlap(self, more_bytes: int) -> None:
+        """Let another turn have so much in use while one runs that is not the last one."""
+        for position in range(self.turns[0], self.turns[-1]):
+            self.scratch_bytes[position] += more_bytes
+
     def add(
         self, made: Iterable[int] = (), read: Iterable[int] = (), scratch_bytes: int = 0
     ) -> None:
@@ -136,6 +141,13 @@ def rise_bytes(inside: Turn | Loop, pool: Pool, is_held: Callable[[int], bool]) 
         is_held: Whether a buffer that they are given stays when they have read it.
     """
     return _simulated(inside, pool, is_held).timeline.step_peak_bytes
+
+
+def passing_bytes(turn: Turn, pool: Pool) -> int:
+    """The most that a turn has in use of what it makes and does not give."""
+    made = {buffer for buffers in turn.made for buffer in buffers}
+    given_bytes = sum(pool.size_bytes[b] for b in pool.with_contents(turn.results) if b in made)
+    return max(0, rise_bytes(turn, pool, lambda _: True) - given_bytes)
 
 
 class _Run(NamedTuple):

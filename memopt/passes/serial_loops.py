@@ -1,13 +1,15 @@
-"""SerialLoops: loops whose turns run one after the other, so that an order inside them holds."""
+"""SerialLoops: loops whose turns do not pile up, so that an order inside them holds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from memopt.errors import OptionsError
 from memopt.graph import op_types
 from memopt.graph.attributes import integer_attribute
 from memopt.graph.functiondef import Library
+from memopt.graph.op_types import turns_at_once
 from memopt.graph.rewriter import Touches
 from memopt.passes.base import Pass
 
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 LOOPS = frozenset({"While", "StatelessWhile"})
 
 _ATTRIBUTE = "parallel_iterations"
-_DEFAULT = 10
-"""How many turns TensorFlow runs at once if the graph does not say (the ops' own default)."""
 
 _WAITING = (
     *("QueueDequeue", "QueueEnqueue", "BarrierInsert", "BarrierTake", "AccumulatorTake"),
@@ -35,16 +35,17 @@ _WAITING = (
 
 @dataclass(frozen=True)
 class SerialLoops(Pass):
-    """Let the turns of every loop run one after the other.
+    """Let the turns of every loop run one after the other, or few at once.
 
     TensorFlow begins a turn as soon as its inputs are there, while up to `parallel_iterations`
     earlier ones still run. The tensors of several turns are alive together then, how many depends
     on chance, and a control edge orders only what runs in the same turn. With one turn at a time a
-    loop has ended as a whole when its first result comes out. The results are the same.
+    loop has ended as a whole when its first result comes out. Where operations run at once, so may
+    the next turn; what both have in use is what is predicted. The results are the same.
 
-    1. While and StatelessWhile get `parallel_iterations=1`.
-    2. So do the Enters of a loop of TensorFlow 1, all those of one frame alike: the first of them
-       that runs decides for all.
+    1. While and StatelessWhile get `parallel_iterations=1`, or more with threads for them.
+    2. The Enters of a loop of TensorFlow 1 get 1, all those of one frame alike: the first of them
+       that runs decides for all. What follows such a loop waits for single results of it.
 
     Refused, with a reason in the report: a loop that is fed, since it does not run; and one with
     operations that wait for others without an edge (queues, stages, collectives), since what they
@@ -54,19 +55,32 @@ class SerialLoops(Pass):
     name: ClassVar[str] = "serial-loops"
     touches: ClassVar[frozenset[Touches]] = frozenset({Touches.ATTRIBUTES})
 
+    at_once: int = 2
+    """How many turns run at once where as many operations may. One alone takes recurrent layers
+    half as long again, since what the next turn reads is not made ready meanwhile; three gain no
+    more than two."""
+
+    def __post_init__(self) -> None:
+        if self.at_once < 1:
+            raise OptionsError(f"{self.name}: at_once is {self.at_once}, less than 1")
+
     def run(self, rewriter: Rewriter, context: Context) -> None:
         """Look at each loop of functions, then at each frame, in the order of the graph."""
         graph = rewriter.graph
         for node in [node for node in graph if node.op in LOOPS]:
-            _serialize(rewriter, context, [node], "a loop's")
+            most = min(self.at_once, context.inter_op_threads)
+            _limit(rewriter, context, [node], most, "a loop's")
         for name, enters in _frames(graph).items():
-            _serialize(rewriter, context, enters, f"the frame {name.decode(errors='replace')!r}'s")
+            whose = f"the frame {name.decode(errors='replace')!r}'s"
+            _limit(rewriter, context, enters, 1, whose)
 
 
-def _serialize(rewriter: Rewriter, context: Context, nodes: Sequence[Node], whose: str) -> None:
+def _limit(
+    rewriter: Rewriter, context: Context, nodes: Sequence[Node], most: int, whose: str
+) -> None:
     """Set the attribute of the nodes that begin one loop, unless something speaks against it."""
-    at_once = max(map(_turns_at_once, nodes))
-    if at_once == 1:
+    at_once = max(map(turns_at_once, nodes))
+    if at_once <= most:
         return
     fed = next((node for node in nodes if node.name in context.fed), None)
     if fed is not None:
@@ -78,15 +92,11 @@ def _serialize(rewriter: Rewriter, context: Context, nodes: Sequence[Node], whos
         reason = f"{waiting} in it may wait for a later turn; one turn at a time would hang"
         rewriter.decline(nodes[0], reason)
         return
-    reason = f"{whose} turns run one after the other; up to {at_once} could be alive together"
+    how = "one after the other" if most == 1 else f"at most {most} at once"
+    reason = f"{whose} turns run {how}; up to {at_once} could be alive together"
     with rewriter.edit(reason):
         for node in nodes:
-            rewriter.set_attribute(node, _ATTRIBUTE, integer_attribute(1))
-
-
-def _turns_at_once(node: Node) -> int:
-    value = node.attributes.get(_ATTRIBUTE)
-    return _DEFAULT if value is None else int(value.i)
+            rewriter.set_attribute(node, _ATTRIBUTE, integer_attribute(most))
 
 
 def _frames(graph: Graph) -> dict[bytes, list[Node]]:
