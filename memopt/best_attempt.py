@@ -17,6 +17,7 @@ from memopt.attempts import (
 )
 from memopt.checkpointed import in_segments, loops_keep_too_much, with_functions
 from memopt.overhead import estimate_overhead
+from memopt.shapes.function_calls import LOOPS
 
 if TYPE_CHECKING:
     from memopt.costs.cost_model import CostModel
@@ -63,31 +64,44 @@ class Attempts(NamedTuple):
 
         Where the graph as it is does not, its loops run in segments; see `CheckpointLoops`. That
         comes first where a single operation, as a loop is one, needs more than the budget, and
-        where loops keep more than that together.
+        where loops keep more than that together. Where they can, loops that Grappler has taken
+        apart are one operation each in all attempts: what follows one waits for all of it.
         """
         pipeline, best = self.pipeline, None
         is_out_of_reach = prepared.is_out_of_reach
+        if not pipeline.first:
+            return self._best_of(prepared, pipeline, is_out_of_reach=is_out_of_reach)
         raised = with_functions(prepared.source)
         *_, last = sources = in_segments(prepared, raised, pipeline, self.simulators)
         if not last.edits:
             best = self._best_of(prepared, pipeline, is_out_of_reach=is_out_of_reach)
             return last.told_in(best)
         if not is_out_of_reach and not loops_keep_too_much(prepared, raised):
-            best = self._best_of(prepared, without_lowest(pipeline))
+            whole = self.optimizer.prepare(raised, self.simulators, prepared)
+            best = self._best_of(whole, without_lowest(pipeline))
             if keeps_budgets(best):
                 return best
-        tried = [(source, pipeline) for source in sources]
-        if prepared.parts[0].context.inter_op_threads > 1:
-            # Slower, and lower where a turn has much in use.
-            tried.append((last, one_turn_at_a_time(pipeline)))
-        for source, passes in tried:
-            changed = self.optimizer.prepare(source, self.simulators, prepared)
-            result = self._best_of(changed, in_less_time(passes) if best else passes)
-            best = result if best is None or is_better(result, best) else best
+        for source in sources:
+            best = self._better(best, source, prepared, pipeline)
             if keeps_budgets(best):
-                break
+                return best
         assert best is not None
+        if _peaks_in_loop(best) and prepared.parts[0].context.inter_op_threads > 1:
+            # Slower, and lower where a turn has much in use.
+            best = self._better(best, last, prepared, one_turn_at_a_time(pipeline))
         return best
+
+    def _better(
+        self,
+        best: OptimizationResult | None,
+        source: Source,
+        prepared: Prepared,
+        pipeline: Pipeline,
+    ) -> OptimizationResult:
+        """What can be made of another source, or the best so far."""
+        changed = self.optimizer.prepare(source, self.simulators, prepared)
+        result = self._best_of(changed, in_less_time(pipeline) if best else pipeline)
+        return result if best is None or is_better(result, best) else best
 
     def _best_of(
         self, prepared: Prepared, pipeline: Pipeline, *, is_out_of_reach: bool = False
@@ -122,3 +136,13 @@ class Attempts(NamedTuple):
             return is_lower
         one, two = (1 + estimate_overhead(self.item, each, costs) for each in (result, other))
         return one <= _MOST_TIME * two if is_lower else two > _MOST_TIME * one
+
+
+def _peaks_in_loop(result: OptimizationResult) -> bool:
+    """Whether the most is in use while a loop runs."""
+    assert result.report.runtime is not None
+    after = result.report.runtime.after
+    return (
+        bool(after.sequence)
+        and after.buffer_graph.nodes[after.sequence[after.peak_position]].op in LOOPS
+    )

@@ -45,7 +45,7 @@ def test_what_loops_hold_is_predicted(layer: str) -> None:
 def test_turns_run_again_within_a_lower_budget(layer: str) -> None:
     """No order of the loops as they are needs so little."""
     off = trained(layer, None)
-    within = trained(layer, {"budget": "20%"})
+    within = trained(layer, {"budget": "12%" if layer in ("lstm", "gru") else "20%"})
     ((outcome, reason, predicted),) = within["records"]
     assert outcome == "rewritten", reason
     assert "checkpoint-loops{enough_bytes=" in reason
