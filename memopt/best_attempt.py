@@ -20,6 +20,7 @@ from memopt.overhead import estimate_overhead
 from memopt.shapes.function_calls import LOOPS
 
 if TYPE_CHECKING:
+    from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.costs.cost_model import CostModel
     from memopt.item import GrapplerItem
     from memopt.pipeline import Pipeline
@@ -72,23 +73,28 @@ class Attempts(NamedTuple):
         if not pipeline.first:
             return self._best_of(prepared, pipeline, is_out_of_reach=is_out_of_reach)
         raised = with_functions(prepared.source)
-        *_, last = sources = in_segments(prepared, raised, pipeline, self.simulators)
-        if not last.edits:
+        least = in_segments(prepared, raised, pipeline, self.simulators)
+        if not least.edits:
             best = self._best_of(prepared, pipeline, is_out_of_reach=is_out_of_reach)
-            return last.told_in(best)
+            return least.told_in(best)
+        missing_bytes = prepared.over_bytes
         if not is_out_of_reach and not loops_keep_too_much(prepared, raised):
             whole = self.optimizer.prepare(raised, self.simulators, prepared)
             best = self._best_of(whole, without_lowest(pipeline))
             if keeps_budgets(best):
                 return best
-        for source in sources:
-            best = self._better(best, source, prepared, pipeline)
+            missing_bytes = prepared.limits.missing_bytes(_after(best).peak_bytes)
+        enough = in_segments(prepared, raised, pipeline, self.simulators, missing_bytes)
+        if enough.reasons != least.reasons:
+            best = self._better(best, enough, prepared, pipeline)
             if keeps_budgets(best):
                 return best
-        assert best is not None
-        if _peaks_in_loop(best) and prepared.parts[0].context.inter_op_threads > 1:
+        best = self._better(best, least, prepared, pipeline)
+        if keeps_budgets(best):
+            return best
+        if _peaks_in_loop(_after(best)) and prepared.parts[0].context.inter_op_threads > 1:
             # Slower, and lower where a turn has much in use.
-            best = self._better(best, last, prepared, one_turn_at_a_time(pipeline))
+            best = self._better(best, least, prepared, one_turn_at_a_time(pipeline))
         return best
 
     def _better(
@@ -138,11 +144,13 @@ class Attempts(NamedTuple):
         return one <= _MOST_TIME * two if is_lower else two > _MOST_TIME * one
 
 
-def _peaks_in_loop(result: OptimizationResult) -> bool:
-    """Whether the most is in use while a loop runs."""
+def _after(result: OptimizationResult) -> MemoryTimeline:
+    """The step's memory as it is predicted."""
     assert result.report.runtime is not None
-    after = result.report.runtime.after
-    return (
-        bool(after.sequence)
-        and after.buffer_graph.nodes[after.sequence[after.peak_position]].op in LOOPS
-    )
+    return result.report.runtime.after
+
+
+def _peaks_in_loop(timeline: MemoryTimeline) -> bool:
+    """Whether the most is in use while a loop runs."""
+    node = timeline.sequence[timeline.peak_position] if timeline.sequence else None
+    return node is not None and timeline.buffer_graph.nodes[node].op in LOOPS

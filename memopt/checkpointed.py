@@ -17,70 +17,48 @@ from memopt.shapes.function_calls import has_loops_anywhere
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from memopt.passes import Pass
     from memopt.prepared import Prepared, Simulators
 
 
 def in_segments(
-    prepared: Prepared, raised: Source, pipeline: Pipeline, simulators: Simulators
-) -> list[Source]:
-    """The step with as many loops in segments as may be enough for its budget, and with all.
+    prepared: Prepared,
+    raised: Source,
+    pipeline: Pipeline,
+    simulators: Simulators,
+    enough_bytes: int = 0,
+) -> Source:
+    """The step with loops in segments; nothing is simulated for that.
 
     Args:
-        prepared: The graph as it is, and what its budget is.
+        prepared: The graph as it is.
         raised: The same with loops that run functions.
         pipeline: All passes of the level.
         simulators: How graphs are simulated.
+        enough_bytes: How much less loops have to keep; 0: as little as they can.
 
     Returns:
-        One or two sources; one without edits where no loop can run in segments.
+        A source without edits where no loop can run in segments.
     """
-    found = [
-        _checkpointed(prepared.source, raised, first, simulators)
-        for first in _firsts(pipeline, prepared)
-    ]
-    return found[:1] if found[0].reasons == found[-1].reasons else found
-
-
-def _firsts(pipeline: Pipeline, prepared: Prepared) -> Iterator[Pipeline]:
-    """What is done before anything is simulated: loops that may be enough, then all of them."""
-    if prepared.over_bytes:
-        yield Pipeline(
-            tuple(
-                replace(one, enough_bytes=one.enough_bytes or prepared.over_bytes)
-                if isinstance(one, CheckpointLoops)
-                else one
-                for one in pipeline.first
-            ),
-            (),
-        )
-    yield Pipeline(pipeline.first, ())
-
-
-def _checkpointed(
-    source: Source, raised: Source, pipeline: Pipeline, simulators: Simulators
-) -> Source:
-    """The source after passes that need nothing simulated; the same where there are no loops.
-
-    Args:
-        source: The graph as it is.
-        raised: The same with loops that run functions.
-        pipeline: The passes, each of which runs once.
-        simulators: How its graphs are simulated.
-    """
-    item, properties, _ = raised
-    if not pipeline.once or not has_loops_anywhere(item.graph_def):
+    source, (item, properties, _) = prepared.source, raised
+    if not pipeline.first or not has_loops_anywhere(item.graph_def):
         return source
+    passes = Pipeline(tuple(_with_enough(one, enough_bytes) for one in pipeline.first), ())
     graph = from_graph_def(item.graph_def)
     # The functions that are added are not looked at.
     parts = list(find_parts(graph, item, properties, simulators._replace(cluster=None)))
-    reports = {part.function: pipeline.run(*part, math.inf).passes for part in parts}
+    reports = {part.function: passes.run(*part, math.inf).passes for part in parts}
     changed = raised._replace(reports=reports)
     if not changed.edits:
         return source._replace(reports=reports)
     item = replace(item, graph_def=to_graph_def(graph))
     return Source(item, Properties.of(item), reports)
+
+
+def _with_enough(one: Pass, enough_bytes: int) -> Pass:
+    if not isinstance(one, CheckpointLoops) or not enough_bytes:
+        return one
+    return replace(one, enough_bytes=one.enough_bytes or enough_bytes)
 
 
 def loops_keep_too_much(prepared: Prepared, raised: Source) -> bool:

@@ -38,6 +38,10 @@ class MemoryLimits(NamedTuple):
         """What all devices together may use; 0 if there is no limit."""
         return 0 if self.budget_bytes == UNLIMITED_BYTES else self.budget_bytes
 
+    def missing_bytes(self, peak_bytes: int) -> int:
+        """How much more a step needs than all devices together may have; 0 without a limit."""
+        return max(0, peak_bytes - self.total_bytes) if self.total_bytes else 0
+
 
 def find_limits(budget: Budget, before: MemoryTimeline) -> MemoryLimits:
     """What a budget means for a step.

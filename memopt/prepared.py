@@ -142,9 +142,7 @@ class Prepared(NamedTuple):
     @property
     def over_bytes(self) -> int:
         """How much more the step needs than all devices together may have; 0 without a limit."""
-        if self.before is None or not self.limits.total_bytes:
-            return 0
-        return max(0, self.before.peak_bytes - self.limits.total_bytes)
+        return 0 if self.before is None else self.limits.missing_bytes(self.before.peak_bytes)
 
 
 def find_parts(

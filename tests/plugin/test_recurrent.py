@@ -48,7 +48,7 @@ def test_turns_run_again_within_a_lower_budget(layer: str) -> None:
     within = trained(layer, {"budget": "12%" if layer in ("lstm", "gru") else "20%"})
     ((outcome, reason, predicted),) = within["records"]
     assert outcome == "rewritten", reason
-    assert "checkpoint-loops{enough_bytes=" in reason
+    assert reason.startswith("checkpoint-loops")
     assert within["weights"] == off["weights"]
     batch_bytes = FEATURES.get(layer, 64 * 48 * 32 * 4)
     # Two loops side by side may be further apart than is predicted.
