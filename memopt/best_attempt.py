@@ -20,6 +20,8 @@ from memopt.overhead import estimate_overhead
 from memopt.shapes.function_calls import LOOPS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.costs.cost_model import CostModel
     from memopt.item import GrapplerItem
@@ -84,18 +86,31 @@ class Attempts(NamedTuple):
             if keeps_budgets(best):
                 return best
             missing_bytes = prepared.limits.missing_bytes(_after(best).peak_bytes)
-        enough = in_segments(prepared, raised, pipeline, self.simulators, missing_bytes)
-        if enough.reasons != least.reasons:
-            best = self._better(best, enough, prepared, pipeline)
+        for source in self._sources(prepared, raised, missing_bytes, least):
+            best = self._better(best, source, prepared, pipeline)
             if keeps_budgets(best):
                 return best
-        best = self._better(best, least, prepared, pipeline)
-        if keeps_budgets(best):
-            return best
+        assert best is not None
         if _peaks_in_loop(_after(best)) and prepared.parts[0].context.inter_op_threads > 1:
             # Slower, and lower where a turn has much in use.
             best = self._better(best, least, prepared, one_turn_at_a_time(pipeline))
         return best
+
+    def _sources(
+        self, prepared: Prepared, raised: Source, missing_bytes: int, least: Source
+    ) -> Iterator[Source]:
+        """The step with ever more turns in segments, each once.
+
+        As many as what else can be done leaves to be saved, as many as are to be saved in all, and
+        as many as loops have.
+        """
+        reasons = least.reasons
+        for enough_bytes in (missing_bytes, prepared.over_bytes):
+            enough = in_segments(prepared, raised, self.pipeline, self.simulators, enough_bytes)
+            if enough.reasons not in (reasons, least.reasons):
+                yield enough
+            reasons = enough.reasons
+        yield least
 
     def _better(
         self,

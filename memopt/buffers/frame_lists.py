@@ -237,7 +237,9 @@ class FrameLists:
             elements = tensors.pool.with_contents([tensors.buffer(merge.output())])
             held.update(elements)
             if merge not in frame.taken_apart:
-                frame.held.update(elements)
+                # Nobody has to read what leaves for it to be there until then.
+                filled = tensors.pool.with_contents([tensors.buffer(frame.next_value(merge))])
+                frame.held.update(dict.fromkeys([*elements, *filled]))
         for place in frame.next_places:
             tensors.hold(place, held)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +16,16 @@ from memopt.shapes.properties import Properties
 SHEET = 64 * 64 * 4
 
 
-def filled_and_emptied(turns: Any, *, keeps_state: bool = False) -> GrapplerItem:
-    """A loop that puts sheets into a list, and one that takes them out again and adds them up."""
+def filled_and_emptied(
+    turns: Any, *, keeps_state: bool = False, keeps_more: bool = False
+) -> GrapplerItem:
+    """A loop that puts sheets into a list, and one that takes them out again and adds them up.
+
+    Args:
+        turns: How many turns, or the name of a tensor that says so.
+        keeps_state: Whether each turn keeps what it is given, not what it makes.
+        keeps_more: Whether it puts something into a list of which nobody takes anything.
+    """
     import tensorflow as tf
     from tensorflow.python.ops import control_flow_util
 
@@ -35,14 +44,19 @@ def filled_and_emptied(turns: Any, *, keeps_state: bool = False) -> GrapplerItem
                 element_shape=[64, 64], max_num_elements=-1, element_dtype=tf.float32
             )
 
-            def fill(turn: Any, state: Any, sheets: Any) -> Any:
+            def fill(turn: Any, state: Any, sheets: Any, *unread: Any) -> Any:
                 made = tf.sin(state)
                 kept = state if keeps_state else made
                 pushed = tf.raw_ops.TensorListPushBack(input_handle=sheets, tensor=kept)
-                return turn + 1, made, pushed
+                more = [
+                    tf.raw_ops.TensorListPushBack(input_handle=each, tensor=tf.exp(made))
+                    for each in unread
+                ]
+                return turn + 1, made, pushed, *more
 
-            turn, _, sheets = tf.compat.v1.while_loop(
-                lambda turn, *_: turn < last, fill, (0, x, empty), parallel_iterations=1
+            unread = [tf.identity(empty)] if keeps_more else []
+            turn, _, sheets, *_ = tf.compat.v1.while_loop(
+                lambda turn, *_: turn < last, fill, (0, x, empty, *unread), parallel_iterations=1
             )
 
             def take(turn: Any, total: Any, sheets: Any) -> Any:
@@ -74,6 +88,18 @@ def test_what_lists_hold_is_that_of_a_real_run(keeps_state: bool) -> None:
     assert verified.equal
     measured = verified.rewritten.step_peak_bytes
     assert predicted.step_peak_bytes == pytest.approx(measured, rel=0.05)
+
+
+def test_a_list_that_nobody_reads_is_there_until_its_loop_is_left() -> None:
+    """A function runs what nothing needs, too, if control flow leads to it."""
+    item = filled_and_emptied(40, keeps_more=True)
+    peaks = []
+    for each in (item, replace(item, in_function=True)):
+        runtime = memopt.optimize(each, level="ordered").report.runtime
+        assert runtime is not None
+        peaks.append(runtime.before.step_peak_bytes)
+    assert 40 * SHEET <= peaks[0] <= 46 * SHEET
+    assert 80 * SHEET <= peaks[1] <= 86 * SHEET
 
 
 def test_how_often_a_loop_runs_has_to_be_known() -> None:
