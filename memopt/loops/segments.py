@@ -16,7 +16,14 @@ from memopt.loops.bounded_loops import (
     integers,
     lasting_attributes,
     loop_attributes,
-    number,
+)
+from memopt.loops.element_lists import (
+    NO_LIMIT,
+    empty_list,
+    list_attributes,
+    pop,
+    push,
+    shape_attributes,
 )
 from memopt.loops.function_body import FunctionBody, Value
 from memopt.loops.pairs import idle_readers
@@ -35,8 +42,6 @@ if TYPE_CHECKING:
 
 STATELESS = "StatelessWhile"
 _COUNT, _MOST = Value("count", DT_INT32, ()), Value("most", DT_INT32, ())
-_ANY_SHAPE = -1
-_NO_LIMIT = -1
 
 
 class Variable(NamedTuple):
@@ -277,7 +282,7 @@ class _Writer:
             attributes = {"dtype": type_attribute(read.dtype)}
             name = segment.add("ReadVariableOp", "value", [given[position].spelling], attributes)
             values.append(Value(f"{name}:value:0", *read))
-        pushed = [_push(segment, *each) for each in zip(lists, values, strict=True)]
+        pushed = [push(segment, *each) for each in zip(lists, values, strict=True)]
         turns = side.turns(f"{self._name}_turns", side.stays)
         ran = add_bounded_loop(segment, self._rewriter, turns, list(given.values()), most)
         for value in (*ran.results, most, *pushed):
@@ -292,7 +297,7 @@ class _Writer:
         lists = [_argument(segment, value) for value in self._kept_lists]
         fixed = [_argument(segment, self._forward.variables[i]) for i in self._pair.fixed]
         arrived = self._arrived(segment, given)
-        popped = [_pop(segment, *each, arrived) for each in zip(lists, self._kept, strict=True)]
+        popped = [pop(segment, *each, arrived) for each in zip(lists, self._kept, strict=True)]
         again = self._again(segment, [value for _, value in popped], fixed, most)
         filled = again.results[-len(self._pair.lists) :]
         taken = dict(zip((position for _, position in self._pair.lists), filled, strict=True))
@@ -334,7 +339,7 @@ class _Writer:
         turns.body.keep(positions, positions, effects=False)
         turns.test.keep(positions, [0], effects=False)
         empty = [
-            _empty(segment, loop.body.results[position].node, shape)
+            empty_list(segment, loop.body.results[position].node, shape)
             for position, shape in zip(filled, self._elements, strict=True)
         ]
         given = [*values, *fixed, *empty]
@@ -382,8 +387,8 @@ class _Writer:
                 attributes=attributes,
             ).output()
             for role, attributes in (
-                ("element_shape", _shape_attributes(value.shape)),
-                ("max_num_elements", integers(_NO_LIMIT)),
+                ("element_shape", shape_attributes(value.shape)),
+                ("max_num_elements", integers(NO_LIMIT)),
             )
         ]
         return rewriter.add_node(
@@ -391,7 +396,7 @@ class _Writer:
             "EmptyTensorList",
             inputs=numbers,
             device=like.device,
-            attributes=_list_attributes(value.dtype),
+            attributes=list_attributes(value.dtype),
         ).output()
 
 
@@ -417,48 +422,6 @@ def _argument(function: FunctionBody, value: Value) -> Value:
 
 def _typed(dtype: int) -> dict[str, Any]:
     return {"T": type_attribute(dtype)}
-
-
-def _list_attributes(dtype: int) -> dict[str, Any]:
-    return {"element_dtype": type_attribute(dtype), "shape_type": type_attribute(DT_INT32)}
-
-
-def _push(function: FunctionBody, into: Value, value: Value) -> Value:
-    """The list with one more element."""
-    attributes = {"element_dtype": type_attribute(value.dtype)}
-    name = function.add("TensorListPushBack", "kept", [into.spelling, value.spelling], attributes)
-    return into._replace(spelling=f"{name}:output_handle:0")
-
-
-def _pop(
-    function: FunctionBody, out_of: Value, value: Value, controls: Sequence[str]
-) -> tuple[Value, Value]:
-    """The list without its last element, and the element."""
-    shape = function.add("Const", "element_shape", (), _shape_attributes(value.shape))
-    inputs = [out_of.spelling, f"{shape}:output:0", *controls]
-    attributes = {"element_dtype": type_attribute(value.dtype)}
-    name = function.add("TensorListPopBack", "value", inputs, attributes)
-    return (
-        out_of._replace(spelling=f"{name}:output_handle:0"),
-        value._replace(spelling=f"{name}:tensor:0"),
-    )
-
-
-def _empty(function: FunctionBody, push: Node, element: Shape) -> Value:
-    """An empty list of elements of the type that an operation puts into one."""
-    is_known = element is not None and -1 not in element
-    shape = function.add(
-        "Const", "element_shape", (), _shape_attributes(element if is_known else None)
-    )
-    inputs = [f"{shape}:output:0", number(function, "most_elements", _NO_LIMIT)]
-    attributes = _list_attributes(push.attributes["element_dtype"].type)
-    name = function.add("EmptyTensorList", "kept", inputs, attributes)
-    return Value(f"{name}:handle:0", DT_VARIANT, ())
-
-
-def _shape_attributes(shape: Shape) -> dict[str, Any]:
-    """Those of a Const that says an element's shape."""
-    return integers(_ANY_SHAPE if shape is None else shape)
 
 
 def _read_only(node: Node, stays: Sequence[int]) -> dict[str, Any]:

@@ -9,10 +9,13 @@ import pytest
 from support.one_pass import run_case, run_pass
 from support.text_cases import read_cases
 
+from memopt.buffers.kernel_call import Runtime
 from memopt.context import Context
+from memopt.errors import OptionsError
 from memopt.graph.functiondef import Library
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.rewriter import Rewriter
+from memopt.graph.text import parse_graph
 from memopt.graph.verify import verify_graph
 from memopt.item import GrapplerItem
 from memopt.passes.serial_loops import LOOPS, SerialLoops
@@ -55,6 +58,36 @@ def test_there_is_one_edit_for_each_loop_and_it_says_what_was_at_once() -> None:
     edits = run_case(frames, PASS).edits
     assert [edit.changed for edit in edits] == [("enter",), ("inner",)]
     assert edits[0].reason.startswith("the frame 'outer'")
+
+
+@pytest.mark.parametrize(
+    ("threads", "options", "expected"),
+    [(1, {}, 1), (2, {}, 2), (8, {}, 2), (8, {"at_once": 1}, 1), (8, {"at_once": 3}, 3)],
+)
+def test_few_turns_run_at_once_where_operations_may(
+    threads: int, options: dict[str, int], expected: int, tiny_item: Callable[[str], GrapplerItem]
+) -> None:
+    graph = from_graph_def(tiny_item("lstm").graph_def)
+    rewriter = Rewriter(graph)
+    context = Context(Properties.unknown(), runtime=Runtime(inter_op_threads=threads))
+    SerialLoops(**options).run(rewriter, context)
+    loops = [node for node in graph if node.op in LOOPS]
+    assert loops
+    assert {node.attributes["parallel_iterations"].i for node in loops} == {expected}
+
+
+def test_turns_of_a_frame_run_one_after_the_other_whatever_the_threads() -> None:
+    (frames,) = (case for case in CASES if case.name.startswith("all Enters"))
+    rewriter = Rewriter(parse_graph(frames.before))
+    PASS.run(rewriter, Context(Properties.unknown(), runtime=Runtime(inter_op_threads=4)))
+    assert rewriter.edits
+    enters = [node for node in rewriter.graph if node.op == "Enter"]
+    assert {node.attributes["parallel_iterations"].i for node in enters} == {1}
+
+
+def test_no_turn_at_a_time_is_no_option() -> None:
+    with pytest.raises(OptionsError, match="at_once is 0"):
+        SerialLoops(at_once=0)
 
 
 def test_every_loop_of_a_model_is_found_and_a_revert_gives_it_back(
