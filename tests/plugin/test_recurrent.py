@@ -41,11 +41,19 @@ def test_what_loops_hold_is_predicted(layer: str) -> None:
         assert within["own"] < 0.85 * off["own"]
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_turns_run_again_within_a_lower_budget(layer: str) -> None:
+@pytest.mark.parametrize(
+    ("layer", "budget"),
+    [
+        ("narrow lstm", "40%"),
+        pytest.param("narrow gru", "30%", marks=pytest.mark.slow),
+        pytest.param("bidirectional", "20%", marks=pytest.mark.slow),
+        pytest.param("convolutional", "20%", marks=pytest.mark.slow),
+    ],
+)
+def test_turns_run_again_within_a_lower_budget(layer: str, budget: str) -> None:
     """No order of the loops as they are needs so little."""
     off = trained(layer, None)
-    within = trained(layer, {"budget": "12%" if layer in ("lstm", "gru") else "20%"})
+    within = trained(layer, {"budget": budget})
     ((outcome, reason, predicted),) = within["records"]
     assert outcome == "rewritten", reason
     assert reason.startswith("checkpoint-loops")
@@ -54,7 +62,7 @@ def test_turns_run_again_within_a_lower_budget(layer: str) -> None:
     # Two loops side by side may be further apart than is predicted.
     assert within["own"] <= predicted * (1.15 if layer == "bidirectional" else 1.03) + batch_bytes
     if layer != "convolutional":
-        assert within["own"] < 0.25 * off["own"]
+        assert within["own"] < (float(budget[:-1]) + 5) / 100 * off["own"] + batch_bytes
 
 
 def test_without_a_budget_loops_with_lists_keep_their_time() -> None:

@@ -15,7 +15,7 @@ def main(layer: str, options: str) -> dict[str, Any]:
     """Its peak, its weights, and what memopt says.
 
     Args:
-        layer: Of `LAYERS`.
+        layer: Of `LAYERS`; "narrow" before it for little besides.
         options: Of `memopt.enable`, as JSON; null for a training without memopt.
     """
     import keras
@@ -64,7 +64,9 @@ def _model(layer: str) -> tuple[Any, Any]:
     batch = 4 if layer == "convolutional" else 64
     # What has nothing to do with loops, and recomputes for a budget.
     wide = [layers.Dense(512, activation="gelu") for _ in range(6)]
-    before = wide if layer != "convolutional" else []
+    is_narrow = layer == "convolutional" or layer.startswith("narrow ")
+    layer = layer.removeprefix("narrow ")
+    before = [] if is_narrow else wide
     model = keras.Sequential([keras.Input(shape), *before, *made[layer](), layers.Dense(1)])
     model.compile("sgd", "mse", jit_compile=False)
     features = np.random.default_rng(0).standard_normal((batch, *shape), dtype=np.float32)
