@@ -25,5 +25,5 @@ def test_a_share_lowers_the_peak_of_both_replicas_together() -> None:
     assert after <= budget
     # How far the replicas overlap is a matter of timing: by one result in order, freely by many.
     assert half["step_peak_bytes"] <= budget - held
-    assert half["step_peak_bytes"] >= 0.8 * (after - held)
+    assert half["step_peak_bytes"] >= 0.6 * (after - held)
     assert 0.5 * (before - held) <= off["step_peak_bytes"] <= 1.25 * (before - held)
