@@ -89,6 +89,11 @@ def is_in_haste(pipeline: Pipeline) -> bool:
     return any(_planning_seconds(one) for one in pipeline.once)
 
 
+def time_for_planning(pipeline: Pipeline) -> TimeLimit:
+    """When the time for planning ends that begins now."""
+    return TimeLimit.after(max(map(_planning_seconds, pipeline.once), default=0.0))
+
+
 def is_futile(pipeline: Pipeline, result: OptimizationResult) -> bool:
     """Whether an attempt changed nothing of what it was made for: then its result is no plan.
 

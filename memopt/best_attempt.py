@@ -13,6 +13,7 @@ from memopt.attempts import (
     is_in_haste,
     keeps_budgets,
     one_turn_at_a_time,
+    time_for_planning,
     without_lowest,
 )
 from memopt.checkpointed import in_segments, loops_keep_too_much, with_functions
@@ -20,17 +21,25 @@ from memopt.overhead import estimate_overhead
 from memopt.shapes.function_calls import LOOPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.costs.cost_model import CostModel
     from memopt.item import GrapplerItem
     from memopt.pipeline import Pipeline
     from memopt.prepared import Prepared, Simulators, Source
     from memopt.result import OptimizationResult
+    from memopt.time_limit import TimeLimit
 
 _MOST_TIME = 1.35
 """How much longer a step may take, as estimated, for a lower peak that is over the budget too."""
+
+
+_APPROACHES = 2
+"""How often as many turns run again as seem enough, before all of them do."""
+
+_SHARE_OF_APPROACHES = 0.65
+"""Of the time for planning, after how much of it none is begun any more."""
+_LEAST_MORE = 10
+"""The part of what seemed enough that is added at least where it was not."""
 
 
 class Optimizer(Protocol):
@@ -43,6 +52,20 @@ class Optimizer(Protocol):
 
     def run(self, pipeline: Pipeline, prepared: Prepared, deadline_s: float) -> OptimizationResult:
         """What one pipeline makes of it, whether it keeps the budget or not."""
+
+
+class _Loops(NamedTuple):
+    """A step with loops that can run in segments.
+
+    Attributes:
+        prepared: The step as it is, and what its budget is.
+        raised: The same with loops that run functions.
+        least: With loops that keep as little as they can.
+    """
+
+    prepared: Prepared
+    raised: Source
+    least: Source
 
 
 class Attempts(NamedTuple):
@@ -71,6 +94,7 @@ class Attempts(NamedTuple):
         apart are one operation each in all attempts: what follows one waits for all of it.
         """
         pipeline, best = self.pipeline, None
+        approaching = time_for_planning(pipeline).share(_SHARE_OF_APPROACHES)
         is_out_of_reach = prepared.is_out_of_reach
         if not pipeline.first:
             return self._best_of(prepared, pipeline, is_out_of_reach=is_out_of_reach)
@@ -79,50 +103,56 @@ class Attempts(NamedTuple):
         if not least.edits:
             best = self._best_of(prepared, pipeline, is_out_of_reach=is_out_of_reach)
             return least.told_in(best)
-        missing_bytes = prepared.over_bytes
         if not is_out_of_reach and not loops_keep_too_much(prepared, raised):
             whole = self.optimizer.prepare(raised, self.simulators, prepared)
             best = self._best_of(whole, without_lowest(pipeline))
             if keeps_budgets(best):
                 return best
-            missing_bytes = prepared.limits.missing_bytes(_after(best).peak_bytes)
-        for source in self._sources(prepared, raised, missing_bytes, least):
-            best = self._better(best, source, prepared, pipeline)
-            if keeps_budgets(best):
-                return best
-        assert best is not None
+        best = self._approached(best, _Loops(prepared, raised, least), approaching)
+        if best is not None and keeps_budgets(best):
+            return best
+        best = _better(self._result(least, prepared, pipeline, is_first=best is None), best)
+        if keeps_budgets(best):
+            return best
         if _peaks_in_loop(_after(best)) and prepared.parts[0].context.inter_op_threads > 1:
             # Slower, and lower where a turn has much in use.
-            best = self._better(best, least, prepared, one_turn_at_a_time(pipeline))
+            serial = one_turn_at_a_time(pipeline)
+            best = _better(self._result(least, prepared, serial, is_first=False), best)
         return best
 
-    def _sources(
-        self, prepared: Prepared, raised: Source, missing_bytes: int, least: Source
-    ) -> Iterator[Source]:
-        """The step with ever more turns in segments, each once.
+    def _approached(
+        self, best: OptimizationResult | None, loops: _Loops, time_limit: TimeLimit
+    ) -> OptimizationResult | None:
+        """The step with as many turns in segments as its budget asks for.
 
-        As many as what else can be done leaves to be saved, as many as are to be saved in all, and
-        as many as loops have.
+        What is missing to the best so far is what loops have to keep less, or to the step as it is;
+        and where that was not enough, more.
         """
+        prepared, raised, least = loops
+        limits, pipeline = prepared.limits, without_lowest(self.pipeline)
+        missing_bytes = prepared.over_bytes
+        if best is not None:
+            missing_bytes = limits.missing_bytes(_after(best).peak_bytes)
         reasons = least.reasons
-        for enough_bytes in (missing_bytes, prepared.over_bytes):
-            enough = in_segments(prepared, raised, self.pipeline, self.simulators, enough_bytes)
-            if enough.reasons not in (reasons, least.reasons):
-                yield enough
-            reasons = enough.reasons
-        yield least
+        for _ in range(_APPROACHES):
+            source = in_segments(prepared, raised, pipeline, self.simulators, missing_bytes)
+            if source.reasons in (reasons, least.reasons) or time_limit.is_over:
+                break
+            result = self._result(source, prepared, pipeline, is_first=best is None)
+            best = _better(result, best)
+            if keeps_budgets(best):
+                break
+            reasons = source.reasons
+            still_bytes = limits.missing_bytes(_after(result).peak_bytes)
+            missing_bytes += max(still_bytes, missing_bytes // _LEAST_MORE)
+        return best
 
-    def _better(
-        self,
-        best: OptimizationResult | None,
-        source: Source,
-        prepared: Prepared,
-        pipeline: Pipeline,
+    def _result(
+        self, source: Source, prepared: Prepared, pipeline: Pipeline, *, is_first: bool
     ) -> OptimizationResult:
-        """What can be made of another source, or the best so far."""
+        """What can be made of another source."""
         changed = self.optimizer.prepare(source, self.simulators, prepared)
-        result = self._best_of(changed, in_less_time(pipeline) if best else pipeline)
-        return result if best is None or is_better(result, best) else best
+        return self._best_of(changed, pipeline if is_first else in_less_time(pipeline))
 
     def _best_of(
         self, prepared: Prepared, pipeline: Pipeline, *, is_out_of_reach: bool = False
@@ -157,6 +187,11 @@ class Attempts(NamedTuple):
             return is_lower
         one, two = (1 + estimate_overhead(self.item, each, costs) for each in (result, other))
         return one <= _MOST_TIME * two if is_lower else two > _MOST_TIME * one
+
+
+def _better(result: OptimizationResult, best: OptimizationResult | None) -> OptimizationResult:
+    """The better one of a result and the best so far."""
+    return result if best is None or is_better(result, best) else best
 
 
 def _after(result: OptimizationResult) -> MemoryTimeline:
