@@ -31,11 +31,8 @@ if TYPE_CHECKING:
 
 _MOST_TIME = 1.35
 """How much longer a step may take, as estimated, for a lower peak that is over the budget too."""
-
-
 _APPROACHES = 2
 """How often as many turns run again as seem enough, before all of them do."""
-
 _SHARE_OF_APPROACHES = 0.65
 """Of the time for planning, after how much of it none is begun any more."""
 _LEAST_MORE = 10
@@ -135,8 +132,10 @@ class Attempts(NamedTuple):
             missing_bytes = limits.missing_bytes(_after(best).peak_bytes)
         reasons = least.reasons
         for _ in range(_APPROACHES):
+            if time_limit.is_over:
+                break
             source = in_segments(prepared, raised, pipeline, self.simulators, missing_bytes)
-            if source.reasons in (reasons, least.reasons) or time_limit.is_over:
+            if source.reasons in (reasons, least.reasons):
                 break
             result = self._result(source, prepared, pipeline, is_first=best is None)
             best = _better(result, best)

@@ -40,7 +40,9 @@ NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
 CONTROL_FLOW = SWITCHES | ENTERS | EXITS | MERGES | NEXT_ITERATIONS | frozenset({"LoopCond"})
 """Ops that lead from one frame or branch to another."""
 REF_VARIABLES = frozenset({"Variable", "VariableV2", "AutoReloadVariable", "TemporaryVariable"})
-_TURNS_AT_ONCE = 10
+TURNS_AT_ONCE = "parallel_iterations"
+"""The attribute of what begins a loop that says how many turns may run at once."""
+_USUAL_TURNS_AT_ONCE = 10
 """How many turns TensorFlow runs at once if a loop does not say (the ops' own default)."""
 FORWARDING = frozenset(
     "Identity RefIdentity Reshape Squeeze ExpandDims Switch RefSwitch Enter RefEnter Exit RefExit "
@@ -165,8 +167,8 @@ class Signature:
 
 def turns_at_once(node: Node) -> int:
     """How many turns of a loop TensorFlow may run at once, by the node that begins it."""
-    value = node.attributes.get("parallel_iterations")
-    return _TURNS_AT_ONCE if value is None else int(value.i)
+    value = node.attributes.get(TURNS_AT_ONCE)
+    return _USUAL_TURNS_AT_ONCE if value is None else int(value.i)
 
 
 def signature(op: str, library: FunctionLibrary | None = None) -> Signature | None:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from memopt.graph.graph import Graph, Node, Tensor
     from memopt.loops.pairs import Body
 
-_AT_ONCE = "parallel_iterations"
-
 
 def lower_loops(graph_def: GraphDef) -> GraphDef:
     """A graph in which no loop is left that `raise_loops` made, or that was made of one.
@@ -90,8 +88,9 @@ class _Lowering:
         """Write a loop; returns what its readers read, by how they spell it."""
         node, name = loop.node, loop.node.name
         types = op_types.port_types(node, self._graph.library).outputs
-        at_once = node.attributes.get(_AT_ONCE)
-        frame = {"frame_name": _text(name)} | ({} if at_once is None else {_AT_ONCE: at_once})
+        frame = {"frame_name": _text(name)}
+        if (at_once := node.attributes.get(op_types.TURNS_AT_ONCE)) is not None:
+            frame[op_types.TURNS_AT_ONCE] = at_once
         # What enters once is held until the whole loop is gone, so of what lasts only handles do.
         carried = [
             i for i, dtype in enumerate(types) if dtype != DT_RESOURCE or not loop.body.hands_on(i)

@@ -285,9 +285,9 @@ def _add_loop(
     node_def.input.extend(f"^{control}" for control in waits)
     for key, value in attributes.items():
         node_def.attr[key].CopyFrom(value)
-    at_once = enters[0].attributes.get("parallel_iterations")
+    at_once = enters[0].attributes.get(op_types.TURNS_AT_ONCE)
     if at_once is not None:
-        node_def.attr["parallel_iterations"].CopyFrom(at_once)
+        node_def.attr[op_types.TURNS_AT_ONCE].CopyFrom(at_once)
     for key in ("_lower_using_switch_merge", RAISED):
         node_def.attr[key].CopyFrom(attr_value_pb2.AttrValue(b=True))
 

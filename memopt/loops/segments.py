@@ -254,7 +254,7 @@ class _Writer:
         attributes = {
             **lasting_attributes(node.attributes),
             # Two segments at once would keep what two need.
-            "parallel_iterations": integer_attribute(1),
+            op_types.TURNS_AT_ONCE: integer_attribute(1),
             **_read_only(node, side.stays),
         }
         return Turns(node.op, attributes, test, segment, f"{self._name}_{role}"), variables

@@ -9,9 +9,9 @@ from memopt.errors import OptionsError
 from memopt.graph import op_types
 from memopt.graph.attributes import integer_attribute
 from memopt.graph.functiondef import Library
-from memopt.graph.op_types import turns_at_once
 from memopt.graph.rewriter import Touches
 from memopt.passes.base import Pass
+from memopt.shapes.function_calls import LOOPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from memopt.context import Context
     from memopt.graph.graph import Graph, Node
     from memopt.graph.rewriter import Rewriter
-
-LOOPS = frozenset({"While", "StatelessWhile"})
-
-_ATTRIBUTE = "parallel_iterations"
 
 _WAITING = (
     *("QueueDequeue", "QueueEnqueue", "BarrierInsert", "BarrierTake", "AccumulatorTake"),
@@ -79,7 +75,7 @@ def _limit(
     rewriter: Rewriter, context: Context, nodes: Sequence[Node], most: int, whose: str
 ) -> None:
     """Set the attribute of the nodes that begin one loop, unless something speaks against it."""
-    at_once = max(map(turns_at_once, nodes))
+    at_once = max(map(op_types.turns_at_once, nodes))
     if at_once <= most:
         return
     fed = next((node for node in nodes if node.name in context.fed), None)
@@ -96,7 +92,7 @@ def _limit(
     reason = f"{whose} turns run {how}; up to {at_once} could be alive together"
     with rewriter.edit(reason):
         for node in nodes:
-            rewriter.set_attribute(node, _ATTRIBUTE, integer_attribute(most))
+            rewriter.set_attribute(node, op_types.TURNS_AT_ONCE, integer_attribute(most))
 
 
 def _frames(graph: Graph) -> dict[bytes, list[Node]]:

@@ -18,7 +18,8 @@ from memopt.graph.rewriter import Rewriter
 from memopt.graph.text import parse_graph
 from memopt.graph.verify import verify_graph
 from memopt.item import GrapplerItem
-from memopt.passes.serial_loops import LOOPS, SerialLoops
+from memopt.passes.serial_loops import SerialLoops
+from memopt.shapes.function_calls import LOOPS
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:

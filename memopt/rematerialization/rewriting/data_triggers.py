@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from memopt.graph import op_types
 from memopt.graph.copy_names import TRIGGER_PREFIX
-from memopt.graph.op_types import DT_BFLOAT16, DT_BOOL, DT_FLOAT, DT_INT32
+from memopt.graph.op_types import (
+    DT_BFLOAT16,
+    DT_BOOL,
+    DT_DOUBLE,
+    DT_FLOAT,
+    DT_INT32,
+    DT_INT64,
+)
 from memopt.rematerialization.rewriting.node_builder import NodeBuilder
 
 if TYPE_CHECKING:
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
     from memopt.graph.rewriter import Rewriter
     from memopt.shapes.properties import Properties
 
-_BITS = {DT_FLOAT: DT_INT32, 2: 9, 14: 5, 19: 5}
+_BITS = {DT_FLOAT: DT_INT32, DT_DOUBLE: DT_INT64, DT_BFLOAT16: 5, 19: 5}
 """Types of floating point, and the integers of as many bits: float, double, bfloat16, half."""
 KEPT_PREFIX = "Kept/"
 
