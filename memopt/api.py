@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from memopt.item import GrapplerItem
     from memopt.planning.cost_graph import CostGraph
     from memopt.planning.plan import Plan
+    from memopt.planning.sweep import PlanEach
     from memopt.result import OptimizationResult
 
     CostGraphSource = CostGraph | Mapping[str, Any] | str | os.PathLike[str]
@@ -413,13 +414,15 @@ def plan(
     )
 
 
-def sweep(
+def sweep(  # noqa: PLR0913 - keywords, each with a default
     cost_graph: CostGraphSource,
     *,
     budgets: int = 20,
     seed: int = 0,
     time_limit_s: float | None = None,
     exact: bool = False,
+    jobs: int | None = None,
+    on: str | None = None,
 ) -> tuple[Plan, ...]:
     """Plan a step that is given as numbers at every budget, from the lowest peak that is found.
 
@@ -431,6 +434,9 @@ def sweep(
         seed: Of the search.
         time_limit_s: Seconds after which to stop; budgets that were not come to are left out.
         exact: As for `plan`, at each budget.
+        jobs: Plan for so many budgets at once, in processes of their own; one after another in this
+            process if not given. The plans are the same.
+        on: Plan on a Ray cluster at this address, see `ray.init`.
 
     Returns:
         A plan for each budget, the smallest budget first.
@@ -439,14 +445,31 @@ def sweep(
         OptionsError: OR-Tools is asked for and not there.
         FileError: The file cannot be read.
         InvalidGraphError: It is no cost graph.
+        MemoptError: There is no Ray cluster at the address, or a process has failed.
     """
     from memopt.planning import sweep as sweeping
     from memopt.planning.plan import Plans
 
-    limit_s = math.inf if time_limit_s is None else time_limit_s
-    graph = _as_cost_graph(cost_graph)
-    plans = sweeping.sweep(graph, budgets=budgets, seed=seed, time_limit_s=limit_s, exact=exact)
-    return Plans(plans)
+    return Plans(
+        sweeping.sweep(
+            _as_cost_graph(cost_graph),
+            budgets=budgets,
+            seed=seed,
+            time_limit_s=math.inf if time_limit_s is None else time_limit_s,
+            exact=exact,
+            plan_each=_plan_each(jobs, on),
+        )
+    )
+
+
+def _plan_each(jobs: int | None, on: str | None) -> PlanEach | None:
+    """What makes the plans of a sweep, if it is not this process."""
+    if jobs is None and on is None:
+        return None
+    from memopt.fleets.places import Places
+    from memopt.fleets.planning import plan_on
+
+    return partial(plan_on, Places(jobs, on))
 
 
 def _as_cost_graph(source: CostGraphSource) -> CostGraph:

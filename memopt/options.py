@@ -210,10 +210,9 @@ def check_whole(name: str, value: object, least: int = 0) -> None:
     Raises:
         OptionsError: It is none, or less than `least`.
     """
-    try:
-        number = index(cast("SupportsIndex", value))
-    except TypeError:
-        raise OptionsError(f"{name} is a whole number, not {value!r}") from None
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise OptionsError(f"{name} is a whole number, not {value!r}")
+    number = index(cast("SupportsIndex", value))
     if number < least:
         raise OptionsError(f"{name} is {number}, less than {least}")
 

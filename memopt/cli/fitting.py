@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memopt.cli.options import COSTS, FUNCTION, REPORT, SEED, SIGNATURE, usage
+from memopt.cli.options import COSTS, FUNCTION, JOBS, ON, REPORT, SEED, SIGNATURE, usage
 from memopt.cli.printing import write_report, writing_refusal
 from memopt.cli.saved_models import OF_SAVED_MODELS, fit_model, refuse_given
 from memopt.console import start_tensorflow, terminal, working
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 @click.option("--feed", multiple=True, help="A tensor that the caller gives.")
 @FUNCTION
 @SIGNATURE
+@JOBS
+@ON
 @REPORT
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
@@ -71,6 +73,8 @@ def fit(
     feed: tuple[str, ...],
     function: str | None,
     signature: str | None,
+    jobs: int | None,
+    on: str | None,
     report: str | None,
     as_json: bool,
 ) -> None:
@@ -99,6 +103,8 @@ def fit(
         "costs": costs,
         "run": run,
         "seed": seed,
+        "jobs": jobs,
+        "on": on,
     }
     if is_saved_model(model):
         with writing_refusal(report):

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from memopt.cli.options import REPORT, as_bytes, usage
+from memopt.cli.options import ON, REPORT, as_bytes, usage
 from memopt.console import start_tensorflow, terminal
 from memopt.rematerialization.algorithms import ALGORITHMS, BEST
 
@@ -81,9 +81,7 @@ def _as_shape_sets(
     callback=as_bytes,
     help="What may be copied here of a model that lies in another file system.",
 )
-@click.option(
-    "--on", metavar="ADDRESS", help='A Ray cluster, such as "auto" or "HOST:6379", to run tasks on.'
-)
+@ON
 @REPORT
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def fleet(

@@ -124,6 +124,14 @@ def _as_page(context: click.Context, parameter: click.Parameter, value: str | No
     return value
 
 
+JOBS = click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Plans that are made at a time, in processes of their own; in this one if not given.",
+)
+ON = click.option(
+    "--on", metavar="ADDRESS", help='A Ray cluster to work on, such as "auto" or "HOST:6379".'
+)
 REPORT = click.option(
     "--report",
     metavar="FILE.html",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from memopt.cli.options import REPORT
+from memopt.cli.options import JOBS, ON, REPORT
 from memopt.cli.printing import write_report, writing_refusal
 from memopt.console import terminal, working
 from memopt.errors import OptionsError
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 @click.option("--svg", help="Where the curve of a sweep goes, as a picture.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--time-limit", type=click.FloatRange(min=0), help="Seconds after which to stop.")
+@JOBS
+@ON
 @click.option("--exact", is_flag=True, help="Let OR-Tools go on where the search ends.")
 @REPORT
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -39,6 +41,8 @@ def plan(
     seed: int,
     time_limit: float | None,
     exact: bool,
+    jobs: int | None,
+    on: str | None,
     report: str | None,
     as_json: bool,
 ) -> None:
@@ -47,6 +51,8 @@ def plan(
         raise click.UsageError("give either --budget or --sweep")
     if svg is not None and not sweeps:
         raise click.UsageError("--svg is the curve of a --sweep")
+    if not sweeps and (jobs, on) != (None, None):
+        raise click.UsageError("--jobs and --on are for the budgets of a --sweep")
     if budget is not None:
         graph = _loaded(cost_graph, report)
         with writing_refusal(report, graph):
@@ -55,7 +61,7 @@ def plan(
         write_report(report, found, graph)
         _print_plan(found, as_json=as_json)
         return
-    curve = _sweep(cost_graph, seed, time_limit, exact=exact)
+    curve = _sweep(cost_graph, seed=seed, time_limit_s=time_limit, exact=exact, jobs=jobs, on=on)
     _write(json.dumps([each.to_json() for each in curve]), output, as_json=as_json)
     write_report(report, curve)
     _print_curve(curve, Path(cost_graph).stem, svg, as_json=as_json)
@@ -82,13 +88,11 @@ def _loaded(cost_graph: str, report: str | None) -> CostGraph | None:
     return None if report is None else CostGraph.load(Path(cost_graph))
 
 
-def _sweep(
-    cost_graph: str, seed: int, time_limit: float | None, *, exact: bool
-) -> tuple[Plan, ...]:
+def _sweep(cost_graph: str, **options: Any) -> tuple[Plan, ...]:
     from memopt.api import sweep
 
     with working(f"planning {cost_graph} at every budget"):
-        return sweep(cost_graph, seed=seed, time_limit_s=time_limit, exact=exact)
+        return sweep(cost_graph, **options)
 
 
 def _write(text: str, output: str | None, *, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +24,7 @@ from memopt.runtime.program import Program, captured_values
 from memopt.runtime.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
@@ -65,6 +66,8 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
     seed: int = 0,
     fetch: Sequence[str] | None = None,
     feed: Sequence[str] | None = None,
+    jobs: int | None = None,
+    on: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Fit:
     """Find the largest batch (or other open dimension) at which a rewritten step fits into memory.
@@ -92,6 +95,9 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
         seed: What values and random operations without seeds draw from.
         fetch: What the caller asks for, instead of what the graph says.
         feed: What the caller gives, instead of what the graph says.
+        jobs: Plan so many sizes at once, in processes of their own; one after another in this
+            process if not given.
+        on: Plan on a Ray cluster at this address, see `ray.init`; real steps run here all the same.
         progress: Is called with a line of text for every size that was tried.
 
     Raises:
@@ -100,6 +106,7 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
         OptionsError: No dimension is open, or an option is not valid.
         BudgetError: Not even the smallest size fits. It tells the lowest peak that was found.
         ExecutionError: The real step failed; `OutOfMemoryError` if memory was short at every size.
+        MemoptError: There is no Ray cluster at the address, or a process has failed.
     """
     if multiple_of < 1:
         raise OptionsError(f"sizes cannot be multiples of {multiple_of}")
@@ -113,7 +120,7 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
     runtime = Runtime(onednn=mode == "as-is" and runs_onednn())
     planner = SizePlanner(item, chosen, limit_bytes, allowed, costs, say, runtime, keep_open)
     started_s = time.monotonic()
-    with task("looking for the largest size") as under_way:
+    with task("looking for the largest size") as under_way, _elsewhere(planner, jobs, on):
         planner.say = _both(say, under_way)
         free_size, size = _find_sizes(planner, multiple_of)
     planner.say = say
@@ -124,8 +131,8 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
         values = captured_values(graph, item) if hasattr(graph, "captured_inputs") else ({}, {})
         proof = _Prover(planner, settings, seed, *values).run_down(size, multiple_of)
         size = proof.size
-    probe = planner.probe(size)
-    assert probe.result is not None
+    result, probe = planner.result(size), planner.probe(size)
+    assert result is not None
     return Fit(
         dimensions=chosen,
         memory_bytes=memory_bytes,
@@ -139,7 +146,7 @@ def fit(  # noqa: PLR0913 - keywords, each with a default
         failed_sizes=() if proof is None else proof.failed_sizes,
         probes=tuple(planner.probes),
         seconds=seconds,
-        result=probe.result,
+        result=result,
         item=planner.sized(size),
     )
 
@@ -158,15 +165,34 @@ def _find_sizes(planner: SizePlanner, multiple: int) -> tuple[int, int]:
     )
     guess = max(_FIRST_GUESS * free_size, multiple)
     growth = MOST_GROWTH
+    at_once = planner.at_once
     if planner.has_quick_plans:
-        size = find_largest(planner.quick_excess, guess, multiple=multiple, fineness=_COARSE)
+        size = find_largest(
+            planner.quick_excess, guess, multiple=multiple, fineness=_COARSE, at_once=at_once
+        )
         guess = size or multiple
         growth = _LITTLE_GROWTH if size else MOST_GROWTH
-    size = find_largest(planner.excess, guess, multiple=multiple, most_growth=growth)
+    size = find_largest(
+        planner.excess, guess, multiple=multiple, most_growth=growth, at_once=at_once
+    )
     if not size:
         raise _too_small(planner, multiple)
     planner.settle(size)
     return free_size, size
+
+
+@contextmanager
+def _elsewhere(planner: SizePlanner, jobs: int | None, on: str | None) -> Iterator[None]:
+    """Let other processes plan, where that is asked for."""
+    if jobs is None and on is None:
+        yield
+        return
+    from memopt.fleets.fitting import probes_on
+    from memopt.fleets.places import Places
+
+    with probes_on(Places(jobs, on), planner) as planner.elsewhere:
+        yield
+    planner.elsewhere = None
 
 
 def _both(say: Callable[[str], None], under_way: Task) -> Callable[[str], None]:
@@ -256,12 +282,13 @@ class _Prover:
         last = ""
         while size >= multiple and len(failed) < _MOST_RUNS:
             lower = (size - max(multiple, size // _STEP_DOWN)) // multiple * multiple
-            probe = self.planner.probe_all(size)
-            if probe.result is None:
+            self.planner.probe_all(size)
+            result = self.planner.result(size)
+            if result is None:
                 size = lower
                 continue
             try:
-                peak_bytes = self._peak_bytes(size, probe.result.graph_def)
+                peak_bytes = self._peak_bytes(size, result.graph_def)
                 return _Proof(size, peak_bytes, tuple(failed))
             except OutOfMemoryError as error:
                 last = str(error)

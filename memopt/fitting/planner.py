@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from memopt.allocator.training import AllocatorLimit, has_room, least_limit_bytes
 from memopt.costs.choice import choose_planning_costs
@@ -21,7 +21,7 @@ from memopt.sequencing.step import Step
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.buffers.kernel_call import Runtime
@@ -57,7 +57,7 @@ class Probe(DisplayedFields):
         needed_bytes: What the allocator needs to have for that, or the peak if that is enough to
             tell.
         overhead: The share of time that the plan adds, as estimated; 0 if there is none.
-        result: The rewritten step, if it fits.
+        result: The rewritten step, if it fits and was planned by this process.
         is_quick: Whether it is by the quick algorithm alone.
     """
 
@@ -69,6 +69,28 @@ class Probe(DisplayedFields):
     overhead: float = 0.0
     result: OptimizationResult | None = field(default=None, repr=False, compare=False)
     is_quick: bool = False
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is within the memory and the overhead that are allowed."""
+        return self.excess <= 0
+
+
+class ProbesElsewhere(Protocol):
+    """Other processes that plan a step, at several sizes at once."""
+
+    @property
+    def width(self) -> int:
+        """How many sizes are planned at once."""
+
+    def probe_each(
+        self, planner: SizePlanner, sizes: Sequence[int], *, is_quick: bool
+    ) -> Iterator[Probe]:
+        """What `SizePlanner.probe_here` finds for sizes, in their order, without the graphs.
+
+        Raises:
+            MemoptError: A process has failed; the message names the size.
+        """
 
 
 @dataclass
@@ -84,6 +106,8 @@ class SizePlanner:
         say: Is told of each probe.
         runtime: What kernels run on; this machine, without oneDNN, if not given.
         keep_open: Whether the graph that is rewritten has its dimensions open still.
+        spare_bytes: What is left to the allocator on top of what is planned.
+        elsewhere: Plans several sizes at once, in other processes; `None` if this one plans all.
         probes: What was planned, in order.
     """
 
@@ -95,13 +119,21 @@ class SizePlanner:
     say: Callable[[str], None]
     runtime: Runtime | None = None
     keep_open: bool = False
+    spare_bytes: int = -1
+    elsewhere: ProbesElsewhere | None = None
     probes: list[Probe] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._model = choose_planning_costs(self.costs, self.item)
-        self._spare_bytes = AllocatorLimit.with_spare(self.limit_bytes).spare_bytes
+        if self.spare_bytes < 0:
+            self.spare_bytes = AllocatorLimit.with_spare(self.limit_bytes).spare_bytes
         self._thorough = _BEST if len(self.item.graph_def.node) <= _MOST_BEST else _PLANNED
         self._known: dict[tuple[int, bool], Probe] = {}
+
+    @property
+    def at_once(self) -> int:
+        """How many sizes are planned at once."""
+        return 1 if self.elsewhere is None else max(1, self.elsewhere.width)
 
     @property
     def has_quick_plans(self) -> bool:
@@ -112,12 +144,15 @@ class SizePlanner:
         """The step at a size."""
         return with_size(self.item, self.dimensions, size)
 
-    def free_excess(self, size: int) -> float:
+    def free_excess(self, sizes: Sequence[int]) -> list[float]:
         """By what share the step as it is, in TensorFlow's own order, is over the memory.
 
         Raises:
-            InvalidGraphError: TensorFlow refuses the step at that size.
+            InvalidGraphError: TensorFlow refuses the step at one of the sizes.
         """
+        return [self._free_excess(size) for size in sizes]
+
+    def _free_excess(self, size: int) -> float:
         timeline = self._run_freely(size)
         excess = timeline.peak_bytes / self.limit_bytes - 1
         if excess <= 0 and not has_room(timeline, self.limit_bytes):
@@ -125,13 +160,14 @@ class SizePlanner:
         self.say(f"size {size} unchanged: {'fits' if excess <= 0 else 'does not fit'}")
         return excess
 
-    def quick_excess(self, size: int) -> float:
+    def quick_excess(self, sizes: Sequence[int]) -> list[float]:
         """By what share the step is over what is allowed, rewritten by the quick algorithm."""
-        return self._probe(size, is_quick=True).excess
+        return [probe.excess for probe in self._probe_each(sizes, is_quick=True)]
 
-    def excess(self, size: int) -> float:
+    def excess(self, sizes: Sequence[int]) -> list[float]:
         """By what share the rewritten step is over what is allowed; see `Probe`."""
-        return self.probe(size).excess
+        self._probe_each([size for size in sizes if not self._fits_quickly(size)], is_quick=False)
+        return [self.probe(size).excess for size in sizes]
 
     def probe(self, size: int) -> Probe:
         """Plan the step at a size, unless a quick plan fits.
@@ -139,36 +175,53 @@ class SizePlanner:
         Raises:
             InvalidGraphError: TensorFlow refuses the step at that size.
         """
-        quick = self._known.get((size, True))
-        if quick is not None and quick.result is not None:
-            return quick
-        return self._probe(size, is_quick=False)
+        return self._probe(size, is_quick=self._fits_quickly(size))
 
     def probe_all(self, size: int) -> Probe:
         """Plan the step at a size as well as can be and, if that does not fit, by segments too."""
         probe = self.probe(size)
-        if probe.result is None:
+        if not probe.fits:
             self._probe(size, is_quick=True)
         return self.probe(size)
 
+    def result(self, size: int) -> OptimizationResult | None:
+        """The rewritten step at a size; `None` if it does not fit. Another process makes no graph.
+
+        Raises:
+            InvalidGraphError: TensorFlow refuses the step at that size.
+        """
+        probe = self.probe(size)
+        if probe.fits and probe.result is None:
+            key = size, probe.is_quick
+            probe = self._known[key] = self.probe_here(*key)
+        return probe.result
+
+    def probe_here(self, size: int, is_quick: bool) -> Probe:
+        """Plan the step at a size in this process, whatever is known of it."""
+        probe = self._planned(size, _QUICK if is_quick else self._thorough)
+        return replace(probe, is_quick=is_quick)
+
+    def _fits_quickly(self, size: int) -> bool:
+        quick = self._known.get((size, True))
+        return quick is not None and quick.fits
+
     def settle(self, size: int) -> None:
         """Plan a size that a quick plan fits as well as can be, and keep the cheaper of the two."""
-        quick = self._known.get((size, True))
-        if quick is None or quick.result is None:
+        if not self._fits_quickly(size):
             return
         best = self._probe(size, is_quick=False)
-        if best.result is not None and best.overhead < quick.overhead:
+        if best.fits and best.overhead < self._known[size, True].overhead:
             del self._known[size, True]
 
     def planned_below(self, size: int) -> int:
         """The largest smaller size that is known to fit, 0 if none is."""
-        fitting = (probe.size for probe in self._known.values() if probe.result is not None)
+        fitting = (probe.size for probe in self._known.values() if probe.fits)
         return max((each for each in fitting if each < size), default=0)
 
     def leave_more(self) -> None:
         """Leave the allocator twice as much: what was predicted to find room did not."""
-        self._spare_bytes *= 2
-        self._known = {key: probe for key, probe in self._known.items() if probe.result is None}
+        self.spare_bytes *= 2
+        self._known = {key: probe for key, probe in self._known.items() if not probe.fits}
 
     def lowest(self, size: int) -> tuple[int, OptimizationResult | None]:
         """What the allocator has to have for a size that does not fit, as far as is known.
@@ -187,14 +240,26 @@ class SizePlanner:
     def _probe(self, size: int, *, is_quick: bool) -> Probe:
         key = size, is_quick
         if key not in self._known:
-            probe = self._planned(size, _QUICK if is_quick else self._thorough)
-            self._known[key] = replace(probe, is_quick=is_quick)
-            self.probes.append(self._known[key])
-            largest = self.planned_below(size + 1)
-            if largest:
-                found(f"size {largest} fits, the largest planned so far")
-            self.say(f"size {size}{', quickly' if is_quick else ''}: {probe.outcome}")
+            self._note(self.probe_here(*key))
         return self._known[key]
+
+    def _probe_each(self, sizes: Sequence[int], *, is_quick: bool) -> list[Probe]:
+        """Plan the step at each of some sizes, several at once where that can be."""
+        missing = [size for size in sizes if (size, is_quick) not in self._known]
+        if self.elsewhere is not None:
+            for probe in self.elsewhere.probe_each(self, missing, is_quick=is_quick):
+                self._note(probe)
+        return [self._probe(size, is_quick=is_quick) for size in sizes]
+
+    def _note(self, probe: Probe) -> None:
+        """Know of a plan, and tell of it."""
+        size = probe.size
+        self._known[size, probe.is_quick] = probe
+        self.probes.append(probe)
+        largest = self.planned_below(size + 1)
+        if largest:
+            found(f"size {largest} fits, the largest planned so far")
+        self.say(f"size {size}{', quickly' if probe.is_quick else ''}: {probe.outcome}")
 
     def _planned(self, size: int, how: Rematerialization) -> Probe:
         item = self.sized(size)
@@ -209,7 +274,7 @@ class SizePlanner:
         within = replace(
             how,
             allocator_limit=self.limit_bytes,
-            allocator_spare=self._spare_bytes,
+            allocator_spare=self.spare_bytes,
             enough_overhead=self.max_overhead,
         )
         optimizer = MemoryOptimizer(
@@ -238,8 +303,8 @@ class SizePlanner:
             outcome = f"fits with {overhead:.1%} more time, which is too much"
             peak_bytes = timeline.peak_bytes
             return Probe(size, outcome, excess, peak_bytes, peak_bytes, overhead)
-        if not has_room(timeline, self.limit_bytes, self._spare_bytes):
-            least_bytes = least_limit_bytes(timeline, self._spare_bytes)
+        if not has_room(timeline, self.limit_bytes, self.spare_bytes):
+            least_bytes = least_limit_bytes(timeline, self.spare_bytes)
             needed_bytes = max(least_bytes, self.limit_bytes + 1)
             excess = needed_bytes / self.limit_bytes - 1
             outcome = "fits by its sum, but the allocator would find no room"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    ExcessOfEach = Callable[[Sequence[int]], Sequence[float]]
+    """By what share each of some sizes, the smallest first, is over what is allowed."""
 
 LARGEST = 1 << 30
 """No larger size is tried; a step whose memory does not depend on it would never end."""
@@ -37,48 +41,84 @@ class Trial(NamedTuple):
         return self.excess <= 0
 
 
+class Grid(NamedTuple):
+    """The sizes that are told apart: multiples of a number, of large ones only each so many.
+
+    It does not depend on where a search begins or what it tries, so that all searches of a step
+    come to the same size.
+
+    Attributes:
+        multiple: All sizes are multiples of this.
+        fineness: To which part of themselves sizes are told apart, a power of two.
+    """
+
+    multiple: int
+    fineness: int
+
+    def at_most(self, size: int, above: int = 0) -> int:
+        """The largest size of the grid that is no larger; the next one above another at least."""
+        units = size // self.multiple
+        return max(
+            units // self._step(units) * self._step(units) * self.multiple, self.after(above)
+        )
+
+    def after(self, size: int) -> int:
+        """The size of the grid that follows one of it, or 0."""
+        units = size // self.multiple
+        return (units + self._step(units)) * self.multiple
+
+    def _step(self, units: int) -> int:
+        """A power of two, so that the grid goes on where it becomes coarser."""
+        return 1 << max(0, units.bit_length() - self.fineness.bit_length())
+
+
 def find_largest(
-    excess_of: Callable[[int], float],
+    excess_of_each: ExcessOfEach,
     guess: int,
     *,
     multiple: int = 1,
     most_growth: float = MOST_GROWTH,
     fineness: int = _FINENESS,
+    at_once: int = 1,
 ) -> int:
     """The largest size that fits, to 1/32 or what else is asked for; 0 if none does.
 
-    Sizes above one that does not fit do not fit either, nor are they tried; the size that comes out
+    Sizes above one that does not fit do not count, if they fit by luck; the size that comes out
     was tried itself. From the guess the search goes up or down, by what was missing or left; what
     lies between a size that fits and one that does not is cut in turns by interpolation and in
-    half, so that every two trials halve it at least.
+    half, so that every two trials halve it at least. Where several sizes are tried at once, they
+    cut what lies between in more parts.
 
     Args:
-        excess_of: By what share a size is over what is allowed.
+        excess_of_each: By what share sizes are over what is allowed.
         guess: Where to begin.
         multiple: Sizes are multiples of this.
         most_growth: How much larger than one that fits the next size is at most.
-        fineness: To which part of themselves sizes are told apart, small ones to one.
+        fineness: To which part of themselves sizes are told apart, small ones to one; a power of
+            two.
+        at_once: How many sizes are tried at once.
     """
+    grid = Grid(multiple, fineness)
     fits: list[Trial] = []
     fails: Trial | None = None
-    size = _on_grid(guess, multiple)
+    sizes = _upwards(grid, grid.at_most(guess), most_growth, at_once)
     for number in range(_MOST_TRIALS):
-        trial = Trial(size, excess_of(size))
-        if trial.fits:
+        for trial in map(Trial, sizes, excess_of_each(sizes)):
+            if not trial.fits:
+                fails = trial
+                break
             fits.append(trial)
-        else:
-            fails = trial
         low = fits[-1].size if fits else 0
         if fails is None:
-            if size >= LARGEST:
-                return size
-            size = min(
-                _on_grid(round(low * _growth(fits, most_growth)), multiple, above=low), LARGEST
-            )
+            if low >= grid.at_most(LARGEST):
+                return low
+            growth = _growth(fits, most_growth)
+            sizes = _upwards(grid, grid.at_most(round(low * growth), low), growth, at_once)
             continue
-        if fails.size - low <= max(multiple, low // fineness):
+        if grid.after(low) >= fails.size:
             return low
-        size = _between(fits[-1] if fits else None, fails, multiple, halve=number % 2 == 1)
+        first = _between(fits[-1] if fits else None, fails, grid, halve=number % 2 == 1)
+        sizes = _parts(grid, low, first, fails.size, at_once)
     raise AssertionError("the search does not end")
 
 
@@ -93,7 +133,17 @@ def _growth(fits: Sequence[Trial], most: float) -> float:
     return min(max(growth * _OVERSHOOT, _LEAST_GROWTH), most)
 
 
-def _between(fits: Trial | None, fails: Trial, multiple: int, *, halve: bool) -> int:
+def _upwards(grid: Grid, first: int, growth: float, count: int) -> list[int]:
+    """A size and larger ones, as far as there are any."""
+    largest = grid.at_most(LARGEST)
+    sizes = [min(first, largest)]
+    while len(sizes) < count and sizes[-1] < largest:
+        last = sizes[-1]
+        sizes.append(min(grid.at_most(round(last * growth), last), largest))
+    return sizes
+
+
+def _between(fits: Trial | None, fails: Trial, grid: Grid, *, halve: bool) -> int:
     """A size between one that fits (or none) and one that does not."""
     low = 0 if fits is None else fits.size
     if fits is None:
@@ -102,10 +152,17 @@ def _between(fits: Trial | None, fails: Trial, multiple: int, *, halve: bool) ->
     else:
         share = 0.5 if halve else -fits.excess / (fails.excess - fits.excess)
     share = min(max(share, _BORDER), 1 - _BORDER)
-    size = _on_grid(low + round(share * (fails.size - low)), multiple, above=low)
-    return min(size, _on_grid(fails.size - 1, multiple))
+    size = grid.at_most(low + round(share * (fails.size - low)), low)
+    return min(size, grid.at_most(fails.size - 1))
 
 
-def _on_grid(size: int, multiple: int, *, above: int = 0) -> int:
-    """The multiple next to a size and not above it, but more than another."""
-    return max(size // multiple * multiple, above // multiple * multiple + multiple)
+def _parts(grid: Grid, low: int, first: int, high: int, count: int) -> list[int]:
+    """A size between two others and more of them, each where the widest gap is left."""
+    ends = [low, first, high]
+    while len(ends) < count + 2:
+        below, above = max(pairwise(ends), key=lambda gap: gap[1] - gap[0])
+        middle = grid.at_most((below + above) // 2, below)
+        if middle >= above:
+            break
+        ends = sorted([*ends, middle])
+    return ends[1:-1]

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memopt.buffers.kernel_call import usable_cores
-from memopt.cluster import system_memory_bytes
-from memopt.errors import OptionsError
-from memopt.fleets.local import LocalExecutor
 from memopt.fleets.manifest import Manifest
-from memopt.fleets.process import Limits
+from memopt.fleets.places import HOUR_S, Places, open_executor
 from memopt.fleets.progress import Progress
 from memopt.fleets.report import FleetReport
 from memopt.fleets.run import Run
 from memopt.fleets.surroundings import fleet_variables, versions
 from memopt.fleets.tasks import FleetOptions, find_models, find_tasks
-from memopt.options import as_texts, check_whole, parse_bytes
+from memopt.options import as_texts, parse_bytes
 from memopt.progress import task
 from memopt.saved_model.entry import make_wish, parse_sizes
 
@@ -26,12 +21,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from memopt.fleets.executor import Executor
     from memopt.options import Budget
 
-HOUR_S = 3600.0
 COPY_LIMIT = "16GiB"
-_SHARE_OF_MEMORY = 0.9
 
 
 def fleet(  # noqa: PLR0913 - keywords, each with a default
@@ -100,20 +92,15 @@ def fleet(  # noqa: PLR0913 - keywords, each with a default
     sets = [{name: parse_sizes(name, one) for name, one in each.items()} for each in shapes]
     tasks = find_tasks(find_models(models), budgets, sets)
     _check_options(options)
-    _check_limits(jobs, timeout_s)
-    memory_bytes = None if memory_limit is None else parse_bytes(str(memory_limit))
+    places = Places(jobs, on, memory_limit, timeout_s)
     copy_limit_bytes = parse_bytes(str(copy_limit))
     variables = fleet_variables()
-    with Manifest(Path(out).absolute()) as manifest:
-        executor = _executor(on, jobs, memory_bytes, timeout_s, variables)
-        try:
-            with task("tasks", len(tasks)) as under_way:
-                told = Progress(under_way, str(out), progress or _say_nothing)
-                run = Run(manifest, executor, options, variables, copy_limit_bytes, told)
-                done = run.do(tasks)
-            width = executor.width
-        finally:
-            executor.close()
+    with Manifest(Path(out).absolute()) as manifest, open_executor(places, variables) as executor:
+        with task("tasks", len(tasks)) as under_way:
+            told = Progress(under_way, str(out), progress or _say_nothing)
+            run = Run(manifest, executor, options, variables, copy_limit_bytes, told)
+            done = run.do(tasks)
+        width = executor.width
     return FleetReport(
         str(manifest.folder), done, round(time.monotonic() - begun_s, 3), width, dict(versions())
     )
@@ -130,28 +117,3 @@ def _check_options(options: FleetOptions) -> None:
         OptionsError: An option is not valid.
     """
     make_wish(algorithm=options.algorithm, pass_options=options.pass_options)
-
-
-def _check_limits(jobs: int | None, timeout_s: float) -> None:
-    if jobs is not None:
-        check_whole("jobs", jobs, 1)
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
-        raise OptionsError(f"timeout_s is a number of seconds, not {timeout_s!r}")
-    if not 0 < timeout_s < math.inf:
-        raise OptionsError(f"timeout_s is more than 0 s, not {timeout_s!r}")
-
-
-def _executor(
-    on: str | None,
-    jobs: int | None,
-    memory_bytes: int | None,
-    timeout_s: float,
-    variables: Mapping[str, str],
-) -> Executor:
-    if on is not None:
-        from memopt.fleets.ray_executor import RayExecutor
-
-        return RayExecutor(on, variables, memory_bytes, timeout_s, jobs)
-    width = jobs or usable_cores()
-    share_bytes = int(system_memory_bytes() * _SHARE_OF_MEMORY / width)
-    return LocalExecutor(width, variables, Limits(memory_bytes or share_bytes, timeout_s))

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from memopt.fleets.inputs import Input
-    from memopt.fleets.tasks import FleetOptions, Task
+    from memopt.fleets.orders import Order
 
 
 @dataclass(frozen=True)
 class Job:
-    """A task that is to be done.
+    """Something that is to be done.
 
     Attributes:
-        task: The task.
-        input: Its model, on this machine.
-        options: What holds for all tasks.
-        folder: An empty folder of this machine for what comes out.
+        input: What it works on, on this machine.
+        order: What is to be done with it.
     """
 
-    task: Task
     input: Input
-    options: FleetOptions
-    folder: Path
+    order: Order
+
+    @property
+    def folder(self) -> Path:
+        """An empty folder of this machine for what comes out."""
+        return Path(self.order.folder)
 
 
 class Finished(NamedTuple):
@@ -71,3 +72,25 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """End everything at once."""
+
+
+def give_out(executor: Executor, jobs: Iterator[Job]) -> Iterator[Finished]:
+    """Have jobs done, as many at a time as there is room for, and tell what comes of them.
+
+    Args:
+        executor: Does them.
+        jobs: Asked for one by one, when there is room.
+
+    Yields:
+        Each job as it comes to its end.
+    """
+    is_over = False
+    while not is_over or executor.running:
+        while not is_over and executor.has_room():
+            job = next(jobs, None)
+            if job is None:
+                is_over = True
+            else:
+                executor.submit(job)
+        if executor.running:
+            yield from executor.wait()

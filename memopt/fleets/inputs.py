@@ -87,22 +87,35 @@ def find_input(model: Model, most_bytes: int) -> Input:
         FileError: It is not there, cannot be read, is no model, or its copy would be too large.
     """
     if not model.is_remote:
-        return _input(Path(model.path), None)
+        return _model(Path(model.path), None)
     copy = TemporaryDirectory(prefix="memopt-fleet-")
     try:
         place = _copied(model.path, Path(copy.name), most_bytes)
-        return _input(place, copy)
+        return _model(place, copy)
     except BaseException:
         copy.cleanup()
         raise
 
 
-def _input(path: Path, copy: TemporaryDirectory[str] | None) -> Input:
+def _model(path: Path, copy: TemporaryDirectory[str] | None) -> Input:
+    if path.is_dir() and not is_saved_model(path):
+        raise FileError(f"{path}: is a folder, and no SavedModel: it has no {MODEL_FILE}")
+    return input_at(path, copy)
+
+
+def input_at(path: Path, copy: TemporaryDirectory[str] | None = None) -> Input:
+    """A file or a folder of this machine, digested.
+
+    Args:
+        path: The file or folder.
+        copy: The folder of its copy, if it is one.
+
+    Raises:
+        FileError: It is not there, cannot be read, or holds what is no file.
+    """
     try:
         if not path.exists():
             raise FileError(f"{path}: there is no such file or folder")
-        if path.is_dir() and not is_saved_model(path):
-            raise FileError(f"{path}: is a folder, and no SavedModel: it has no {MODEL_FILE}")
         state = _state(path)
         digest = hashlib.sha256(b"folder" if path.is_dir() else b"file")
         for name, size, _ in state:

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from memopt.fleets.executor import Finished
+from memopt.fleets.orders import request_of
 from memopt.fleets.process import PERIOD_S, Limits, TaskProcess
 from memopt.fleets.surroundings import versions
-from memopt.fleets.work import Order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +54,7 @@ class LocalExecutor:
         """Let a process begin that has nothing to do."""
         process = next(one for one in self._processes if one not in self._jobs)
         self._jobs[process] = (job, time.monotonic())
-        process.begin({"order": order_of(job).to_json(), "versions": dict(versions())})
+        process.begin(request_of(job.order, versions()))
 
     def wait(self) -> list[Finished]:
         """What has finished since, or does within a moment."""
@@ -72,11 +72,3 @@ class LocalExecutor:
         for process in self._processes:
             process.close()
         self._folder.cleanup()
-
-
-def order_of(job: Job) -> Order:
-    """What a process of this machine is to do for a job."""
-    task = job.task
-    return Order(
-        str(job.input.path), str(job.folder), str(task.budget), task.shapes_text, job.options
-    )

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import TracebackType
 
-    from memopt.fleets.executor import Job
+    from memopt.fleets.work import FleetJob
 
 JOURNAL = "fleet.jsonl"
 _PARTS = ".parts"
 _FORMAT = 1
 
 
-def fingerprint(job: Job, variables: Mapping[str, str]) -> str:
+def fingerprint(job: FleetJob, variables: Mapping[str, str]) -> str:
     """What a result follows from: the same for the same bytes.
 
     Of the model all contents, then the task, the options, the environment of the processes, and

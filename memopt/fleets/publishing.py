@@ -13,14 +13,14 @@ from memopt.saved_model.files import FINGERPRINT_FILE, MODEL_FILE, written_whole
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from memopt.fleets.executor import Job
+    from memopt.fleets.work import FleetJob
 
 WRITTEN = frozenset({MODEL_FILE, FINGERPRINT_FILE})
 """The files of a SavedModel that a task writes; others come from the model itself."""
 _SUFFIXES = ("", ".pb", ".pbtxt")
 
 
-def publish(job: Job, folder: Path, parts: Path) -> Path:
+def publish(job: FleetJob, folder: Path, parts: Path) -> Path:
     """Give a result its name; an older one of the same task goes.
 
     Args:
@@ -54,13 +54,13 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _put_folder(job: Job, base: Path) -> Path:
+def _put_folder(job: FleetJob, base: Path) -> Path:
     with written_whole(job.input.path, base) as part:
         put_message(job.folder, part)
     return base
 
 
-def _put_file(job: Job, base: Path) -> Path:
+def _put_file(job: FleetJob, base: Path) -> Path:
     made = next(
         path for name in (GRAPH_FILE, TEXT_GRAPH_FILE) if (path := job.folder / name).is_file()
     )

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from memopt.display import bytes_text
 from memopt.errors import MemoptError, OptionsError
 from memopt.fleets.executor import Finished
-from memopt.fleets.local import order_of
 from memopt.fleets.process import MEMORY, PERIOD_S, Limits
 from memopt.fleets.ray_worker import do_task
 from memopt.fleets.surroundings import versions
@@ -110,8 +109,8 @@ class RayExecutor:
         if source not in self._sent:
             used = {one.input for one in self._running.values()}
             self._sent = {one: sent for one, sent in self._sent.items() if one in used}
-            self._sent[source] = _ray().put(source.parts(is_run=job.options.verify))
-        sent = self._task.remote(source.digest, self._sent[source], order_of(job), *self._arguments)
+            self._sent[source] = _ray().put(source.parts(is_run=job.order.reads_values))
+        sent = self._task.remote(source.digest, self._sent[source], job.order, *self._arguments)
         self._running[sent] = job
 
     def wait(self) -> list[Finished]:

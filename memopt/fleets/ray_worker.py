@@ -10,14 +10,15 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from memopt.fleets.orders import request_of
 from memopt.fleets.process import PERIOD_S, Limits, TaskProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memopt.fleets.work import Order
+    from memopt.fleets.orders import Order
 
 
 class RemoteAnswer(NamedTuple):
@@ -98,8 +99,9 @@ def do_task(
     place = _place_for(variables, limits)
     folder = place.output()
     try:
-        here = replace(order, source=str(place.model(digest, parts)), folder=str(folder))
-        place.process.begin({"order": here.to_json(), "versions": dict(versions)})
+        source = str(place.model(digest, parts))
+        here: Order = replace(cast("Any", order), source=source, folder=str(folder))
+        place.process.begin(request_of(here, versions))
         answer = None
         while answer is None:
             select.select([place.process], [], [], PERIOD_S)

@@ -6,15 +6,15 @@ import shutil
 import uuid
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from memopt.errors import FileError
-from memopt.fleets.executor import Job
+from memopt.fleets.executor import give_out
 from memopt.fleets.inputs import find_input
 from memopt.fleets.manifest import fingerprint
 from memopt.fleets.publishing import WRITTEN, publish
 from memopt.fleets.report import FleetTask
-from memopt.fleets.work import BUDGET, REFUSED
+from memopt.fleets.work import BUDGET, REFUSED, FleetJob
 from memopt.fleets.worker import failed
 
 if TYPE_CHECKING:
@@ -55,21 +55,11 @@ class Run:
         Models are read when their turn comes, so that no more copies of them are on this machine
         than there are workers.
         """
-        jobs = self._jobs(tasks)
-        is_over = False
-        while not is_over or self.executor.running:
-            while not is_over and self.executor.has_room():
-                job = next(jobs, None)
-                if job is None:
-                    is_over = True
-                else:
-                    self.executor.submit(job)
-            if self.executor.running:
-                for finished in self.executor.wait():
-                    self._finish(finished)
+        for finished in give_out(self.executor, self._jobs(tasks)):
+            self._finish(finished)
         return tuple(self._results[task] for task in tasks)
 
-    def _jobs(self, tasks: Sequence[Task]) -> Iterator[Job]:
+    def _jobs(self, tasks: Sequence[Task]) -> Iterator[FleetJob]:
         """What is to be done; what is done already is noted on the way."""
         for model, group in groupby(tasks, key=lambda task: task.model):
             wanted = list(group)
@@ -81,10 +71,11 @@ class Run:
                 continue
             yield from self._jobs_of(source, wanted)
 
-    def _jobs_of(self, source: Input, tasks: Iterable[Task]) -> Iterator[Job]:
+    def _jobs_of(self, source: Input, tasks: Iterable[Task]) -> Iterator[FleetJob]:
         jobs = []
         for task in tasks:
-            job = Job(task, source, self.options, self.manifest.parts / uuid.uuid4().hex)
+            folder = self.manifest.parts / uuid.uuid4().hex
+            job = FleetJob.of(task, source, self.options, folder)
             record = self.manifest.find(task.name, fingerprint(job, self.variables))
             if record is None:
                 jobs.append(job)
@@ -98,7 +89,7 @@ class Run:
             yield job
 
     def _finish(self, finished: Finished) -> None:
-        job, answer = finished.job, finished.answer
+        job, answer = cast("FleetJob", finished.job), finished.answer
         if "done" in answer:
             answer = self._published(job, answer)
         elif answer["failed"]["kind"] == BUDGET:
@@ -112,7 +103,7 @@ class Run:
             job.input.forget()
         self._note(job.task, plain, output, seconds=finished.seconds, where=finished.where)
 
-    def _published(self, job: Job, answer: dict[str, Any]) -> dict[str, Any]:
+    def _published(self, job: FleetJob, answer: dict[str, Any]) -> dict[str, Any]:
         """The answer of a task whose result has its name now, or why it has not."""
         if job.input.has_changed():
             return failed(REFUSED, f"{job.task.model.path}: has changed while it was rewritten")
@@ -123,10 +114,10 @@ class Run:
             return failed(REFUSED, str(error))
         return answer | {"output": str(target)}
 
-    def _write_down(self, job: Job, answer: Mapping[str, Any], files: Any) -> None:
+    def _write_down(self, job: FleetJob, answer: Mapping[str, Any], files: Any) -> None:
         self.manifest.add(job.task.name, fingerprint(job, self.variables), answer, files)
 
-    def _place(self, files: Sequence[Sequence[Any]], job: Job) -> str:
+    def _place(self, files: Sequence[Sequence[Any]], job: FleetJob) -> str:
         if not files:
             return ""
         name = job.task.name if job.input.is_folder else files[0][0]
@@ -160,7 +151,7 @@ class Run:
         self.progress.count(result)
 
 
-def _in_words_of_the_user(failure: Mapping[str, Any], job: Job) -> dict[str, Any]:
+def _in_words_of_the_user(failure: Mapping[str, Any], job: FleetJob) -> dict[str, Any]:
     """A failure that calls the model what the user calls it, not what its copy is called."""
     reason = str(failure["reason"]).replace(str(job.input.path), job.task.model.path)
     return dict(failure) | {"reason": reason}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from memopt.errors import BudgetError, MemoptError, OptionsError
+from memopt.errors import BudgetError, OptionsError
 from memopt.fitting.dimensions import Dimension, with_size
+from memopt.fleets.executor import Job
 from memopt.fleets.figures import figures_of, figures_of_function
+from memopt.fleets.orders import TaskError, plain_fields
 from memopt.fleets.tasks import FleetOptions, parse_shape_set
 from memopt.saved_model.files import (
     FINGERPRINT_FILE,
@@ -24,6 +26,8 @@ from memopt.saved_model.files import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from memopt.fleets.inputs import Input
+    from memopt.fleets.tasks import Task
     from memopt.io import GraphFile
     from memopt.item import GrapplerItem
     from memopt.saved_model.report import FunctionReport
@@ -35,23 +39,9 @@ INDEX_FILE = f"{VARIABLES_FOLDER}/variables.index"
 BUDGET, REFUSED, DIFFERS = "budget", "refused", "differs"
 
 
-class TaskError(MemoptError):
-    """A task that failed, with its kind and what is known of it.
-
-    Attributes:
-        kind: What went wrong.
-        figures: Of functions; empty where nothing was planned.
-    """
-
-    def __init__(self, kind: str, message: str, figures: Sequence[dict[str, Any]] = ()) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.figures = list(figures)
-
-
 @dataclass(frozen=True)
-class Order:
-    """What a process is to do.
+class RewriteOrder:
+    """A model to be rewritten within a budget.
 
     Attributes:
         source: The model: a folder or a file of this machine.
@@ -62,38 +52,72 @@ class Order:
         options: What holds for all tasks.
     """
 
+    kind: ClassVar[str] = "rewrite"
+
     source: str
     folder: str
     budget: str
     shapes: str
     options: FleetOptions
 
+    @property
+    def reads_values(self) -> bool:
+        """Whether the model runs."""
+        return self.options.verify
+
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return vars(self) | {"options": self.options.to_json()}
+        return plain_fields(self) | {"options": self.options.to_json()}
 
     @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Order:
+    def from_json(cls, plain: Mapping[str, Any]) -> RewriteOrder:
         """The order that `to_json` described."""
         return cls(**dict(plain) | {"options": FleetOptions.from_json(plain["options"])})
 
+    def perform(self) -> dict[str, Any]:
+        """Do it.
 
-def perform(order: Order) -> dict[str, Any]:
-    """Do a task.
+        Returns:
+            Plain data: `functions`, see `figures_of`, and `verified`.
 
-    Returns:
-        Plain data: `functions`, see `figures_of`, and `verified`.
+        Raises:
+            TaskError: The budget cannot be kept, or the results differ; with figures.
+            MemoptError: The model or an option is bad.
+        """
+        if is_saved_model(self.source):
+            return _perform_saved_model(self)
+        return _perform_graph(self)
 
-    Raises:
-        TaskError: The budget cannot be kept, or the results differ; with figures.
-        MemoptError: The model or an option is bad.
+
+@dataclass(frozen=True)
+class FleetJob(Job):
+    """A model to be rewritten within a budget, and the task of a fleet that it is.
+
+    Attributes:
+        task: The task.
+        options: What holds for all tasks.
     """
-    if is_saved_model(order.source):
-        return _perform_saved_model(order)
-    return _perform_graph(order)
+
+    task: Task
+    options: FleetOptions
+
+    @classmethod
+    def of(cls, task: Task, source: Input, options: FleetOptions, folder: Path) -> FleetJob:
+        """The job of a task.
+
+        Args:
+            task: The task.
+            source: Its model, on this machine.
+            options: What holds for all tasks.
+            folder: An empty folder of this machine for what comes out.
+        """
+        order = RewriteOrder(
+            str(source.path), str(folder), str(task.budget), task.shapes_text, options
+        )
+        return cls(source, order, task, options)
 
 
-def _perform_graph(order: Order) -> dict[str, Any]:
+def _perform_graph(order: RewriteOrder) -> dict[str, Any]:
     from memopt.api import optimize
     from memopt.io import read_graph, write_graph
 
@@ -160,7 +184,7 @@ def _verify_graph(file: GraphFile, graph_def: Any, figures: list[dict[str, Any]]
         raise TaskError(DIFFERS, "the rewritten graph computes something else", figures)
 
 
-def _perform_saved_model(order: Order) -> dict[str, Any]:
+def _perform_saved_model(order: RewriteOrder) -> dict[str, Any]:
     from memopt.saved_model.entry import make_wish
     from memopt.saved_model.rewriting import rewrite_message
 
@@ -200,7 +224,7 @@ def _write(message: Any, source: Path, folder: Path) -> None:
 
 
 def _verify_saved_model(
-    order: Order, reports: Sequence[FunctionReport], figures: list[dict[str, Any]]
+    order: RewriteOrder, reports: Sequence[FunctionReport], figures: list[dict[str, Any]]
 ) -> None:
     from memopt.saved_model.verification import verify_saved_models
 

@@ -13,8 +13,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from memopt.errors import MemoptError
+from memopt.fleets.orders import TaskError, order_in
 from memopt.fleets.surroundings import versions
-from memopt.fleets.work import REFUSED, Order, TaskError, perform
+from memopt.fleets.work import REFUSED
 from memopt.runtime.worker import message_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
     """
     try:
         _check_versions(request["versions"])
-        return {"done": perform(Order.from_json(request["order"]))}
+        return {"done": order_in(request).perform()}
     except TaskError as error:
         return failed(error.kind, str(error), error.figures)
     except MemoptError as error:

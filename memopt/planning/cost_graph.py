@@ -196,6 +196,26 @@ class CostGraph(Displayed):
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise InvalidGraphError(f"not a cost graph: {type(error).__name__}: {error}") from None
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, of the form that `from_json` describes."""
+        order = [self.ids[op] for op in self.order.tolist()]
+        edges = [
+            [self.ids[source], self.ids[op], output, place in each.writes_over]
+            for op, each in enumerate(self.operations)
+            for place, (source, output) in enumerate(each.inputs)
+        ]
+        nodes = [
+            _plain_operation(self.ids, label, each)
+            for label, each in zip(self.ids, self.operations, strict=True)
+        ]
+        return {
+            "name": self.name,
+            "nodes": nodes,
+            "edges": edges,
+            "order": order,
+            "held_bytes": self.held_bytes,
+        }
+
     @classmethod
     def load(cls, path: Path) -> CostGraph:
         """Read a file of the form that `from_json` describes.
@@ -315,6 +335,20 @@ def _operation_from(
         until=tuple(index[label] for label in node.get("until", ())),
         swap_cost=_integer(node.get("swap_cost", 0)),
     )
+
+
+def _plain_operation(ids: Sequence[int], label: int, operation: Operation) -> dict[str, Any]:
+    return {
+        "id": label,
+        "cost": operation.cost,
+        "outputs": list(operation.output_bytes),
+        "scratch": operation.scratch_bytes,
+        "recompute": operation.is_recomputable,
+        "keep": list(operation.kept),
+        "swap_cost": operation.swap_cost,
+        "after": [ids[other] for other in operation.after],
+        "until": [ids[other] for other in operation.until],
+    }
 
 
 def _integer(number: Any) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from memopt.display import (
@@ -16,6 +16,8 @@ from memopt.display import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     Status = Literal["optimal", "feasible", "time limit"]
 
 
@@ -83,6 +85,12 @@ class Plan(Paged):
             "seed": self.seed,
             "status": self.status,
         }
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Plan:
+        """The plan that `to_json` described."""
+        given = {each.name: plain[each.name] for each in fields(cls)}
+        return cls(**given | {name: tuple(given[name]) for name in ("sequence", "swaps")})
 
     def _overview(self) -> Overview:
         computed = len(self.sequence) - len(self.swaps)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from memopt.errors import FileError, OptionsError
+from memopt.errors import OptionsError
 from memopt.item import GrapplerItem, VariableSpec
+from memopt.runtime.item_files import load_item_and_more, save_item
 from memopt.runtime.step_graph import (
     find_variables,
     needed_nodes,
@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-_GRAPH_FILE = "graph.pb"
 _INPUTS_FILE = "inputs.npz"
 _VARIABLES_FILE = "variables.npz"
-_SETTINGS_FILE = "program.json"
 
 
 # Compared by identity: arrays have no equality that yields one truth value.
@@ -165,21 +163,7 @@ class Program:
         Raises:
             FileError: A file cannot be written.
         """
-        settings = {
-            "feed": self.item.feed,
-            "fetch": self.item.fetch,
-            "keep": self.item.keep,
-            "compiled": self.item.compiled,
-            "in_function": self.item.in_function,
-            "variables": {n: [s.dtype, s.shape] for n, s in self.item.variables.items()},
-            "seed": self.seed,
-            "initializer": self.initializer,
-        }
-        try:
-            (directory / _GRAPH_FILE).write_bytes(self.item.graph_def.SerializeToString())
-            (directory / _SETTINGS_FILE).write_text(json.dumps(settings), encoding="utf-8")
-        except OSError as error:
-            raise FileError(f"cannot write to {directory}: {error}") from error
+        save_item(self.item, directory, {"seed": self.seed, "initializer": self.initializer})
         save_values(directory / _INPUTS_FILE, self.inputs)
         save_values(directory / _VARIABLES_FILE, self.variables)
 
@@ -190,15 +174,7 @@ class Program:
         Raises:
             FileError: A file is missing or not what it should be.
         """
-        from google.protobuf.message import DecodeError
-        from tensorflow.core.framework.graph_pb2 import GraphDef
-
-        try:
-            graph_def = GraphDef.FromString((directory / _GRAPH_FILE).read_bytes())
-            settings = json.loads((directory / _SETTINGS_FILE).read_text(encoding="utf-8"))
-            item = _item_from_settings(graph_def, settings)
-        except (OSError, DecodeError, ValueError, KeyError) as error:
-            raise FileError(f"cannot read a program from {directory}: {error}") from error
+        item, settings = load_item_and_more(directory)
         return cls(
             item=item,
             inputs=load_values(directory / _INPUTS_FILE),
@@ -234,23 +210,6 @@ def captured_values(
         else:
             constants[name] = _captured_constant(name, value)
     return constants, variables
-
-
-def _item_from_settings(graph_def: GraphDef, settings: Mapping[str, Any]) -> GrapplerItem:
-    return GrapplerItem(
-        graph_def=graph_def,
-        feed=tuple(settings["feed"]),
-        fetch=tuple(settings["fetch"]),
-        keep=tuple(settings["keep"]),
-        compiled=bool(settings["compiled"]),
-        in_function=bool(settings["in_function"]),
-        variables=MappingProxyType(
-            {
-                name: VariableSpec(dtype, tuple(shape))
-                for name, (dtype, shape) in settings["variables"].items()
-            }
-        ),
-    )
 
 
 def _read_variable(handle: Any, spec: VariableSpec) -> Array:

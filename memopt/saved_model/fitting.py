@@ -55,6 +55,8 @@ def fit_saved_model(  # noqa: PLR0913 - keywords, each with a default
     run: bool = True,
     seed: int = 0,
     after_grappler: bool | None = None,
+    jobs: int | None = None,
+    on: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Fit:
     """Find the largest batch at which a function of a SavedModel, rewritten, fits into memory.
@@ -80,6 +82,8 @@ def fit_saved_model(  # noqa: PLR0913 - keywords, each with a default
         run: Whether to run the real step.
         seed: What values and random operations without seeds draw from.
         after_grappler: As for `optimize_saved_model`.
+        jobs: As for `fit`, and so is `on`.
+        on: The address of a Ray cluster.
         progress: Is called with a line of text for every size that was tried.
 
     Raises:
@@ -104,6 +108,8 @@ def fit_saved_model(  # noqa: PLR0913 - keywords, each with a default
             mode="as-is",
             keep_open=True,
             seed=seed,
+            jobs=jobs,
+            on=on,
             progress=progress,
         )
         return found if target is None else _write(step, found, source, target)

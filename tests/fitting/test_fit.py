@@ -98,7 +98,7 @@ def test_a_step_that_runs_out_of_memory_all_the_same_goes_down(
 ) -> None:
     """The allocator has less than the plans are made for."""
     monkeypatch.setattr("memopt.fitting.planner.has_room", lambda *_: True)
-    monkeypatch.setattr(SizePlanner, "free_excess", lambda _, size: size / 2000 - 1)
+    monkeypatch.setattr(SizePlanner, "_free_excess", lambda _, size: size / 2000 - 1)
     ran: list[int] = []
 
     def refuse(self: object, size: int, graph_def: object) -> int:

@@ -15,7 +15,7 @@ import memopt
 import memopt.cli
 from memopt.fleets.manifest import JOURNAL, Manifest
 from memopt.fleets.tasks import FleetOptions
-from memopt.fleets.work import Order, perform
+from memopt.fleets.work import RewriteOrder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -186,7 +186,7 @@ def test_what_is_verified_is_the_same(  # noqa: PLR0913, PLR0917 - fixtures
     options = FleetOptions(verify=True, algorithm=ALGORITHM)
     folder = tmp_path / "folder"
     folder.mkdir()
-    assert perform(Order(str(models / name), str(folder), "60%", "", options))["verified"]
+    assert RewriteOrder(str(models / name), str(folder), "60%", "", options).perform()["verified"]
     for path in folder.iterdir():
         there = out / result if made else out / result / path.name
         assert path.read_bytes() == there.read_bytes()

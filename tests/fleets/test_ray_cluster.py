@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
+from support.layered_graphs import layered_graph
 
 import memopt
 from memopt.fleets.manifest import JOURNAL
@@ -28,7 +29,10 @@ BUDGETS = ",".join(f"{percent}%" for percent in range(61, 101))
 WIDTHS = (16, 20, 24, 28, 32)
 HUNGRY_BYTES = 400 << 20
 OPTIONS: dict[str, Any] = {"budgets": BUDGETS, "algorithm": "standard"}
-MEMORY = "1GiB"
+MEMORY = "2560MiB"
+"""Of a task and of two processes in which it tries parts of operations, each with TensorFlow."""
+LITTLE_MEMORY = "1GiB"
+"""Of a task that tries nothing."""
 PATIENCE_S = 120.0
 
 
@@ -135,7 +139,7 @@ def test_one_that_takes_too_much_does_not_stop_others(
     cluster: Any, steps: list[Path], hungry: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    options = {"budgets": "80%", "on": cluster.address, "memory_limit": MEMORY}
+    options = {"budgets": "80%", "on": cluster.address, "memory_limit": LITTLE_MEMORY}
     done = memopt.fleet([hungry, *steps], out, **options)
     assert [(task.model, task.kind) for task in done.failed] == [(str(hungry), "memory")]
     assert len(results(out)) == len(steps)
@@ -144,3 +148,17 @@ def test_one_that_takes_too_much_does_not_stop_others(
 def test_there_is_no_cluster(tmp_path: Path, steps: list[Path]) -> None:
     with pytest.raises(memopt.MemoptError, match="no Ray cluster can be reached"):
         memopt.fleet(steps, tmp_path / "out", on="ray://127.0.0.1:1", **OPTIONS)
+
+
+def test_plans_of_a_sweep_and_of_sizes_are_made_on_a_cluster(cluster: Any, folder: Path) -> None:
+    graph = layered_graph(60, seed=2)
+    here, there = (memopt.sweep(graph, budgets=6, on=on) for on in (None, cluster.address))
+    assert [(one.sequence, one.cost) for one in here] == [(one.sequence, one.cost) for one in there]
+    path = folder / "open.pb"
+    memopt.save(MODELS["mlp"](batch=None, width=64, layers=8).function, path)
+    options: dict[str, Any] = {"max_overhead": "40%", "run": False, "multiple_of": 256}
+    alone, together = (
+        memopt.fit(str(path), "8MiB", on=on, **options) for on in (None, cluster.address)
+    )
+    assert alone.size == together.size
+    assert alone.graph_def == together.graph_def

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.both_ways import assert_same_without_compiler
 from support.cost_graphs import as_plain, least_cost, plain_graph, random_graph
 from support.exhaustive import least_cost_of
@@ -304,6 +306,22 @@ def test_the_command_plans(tmp_path: Path) -> None:
     plan = json.loads(target.read_text(encoding="utf-8"))
     found = judge(graph, plan["sequence"], plan["swaps"])
     assert found.peak_bytes == plan["peak_bytes"] <= plan["budget_bytes"]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 10_000))
+def test_a_graph_is_the_same_out_of_its_file(seed: int) -> None:
+    graph = random_graph(seed)
+    plain = json.loads(json.dumps(graph.to_json()))
+    again = CostGraph.from_json(plain)
+    assert again.operations == graph.operations
+    assert again.to_json() == plain
+    assert (again.ids, again.order.tolist()) == (graph.ids, graph.order.tolist())
+
+
+def test_a_plan_is_the_same_out_of_its_file() -> None:
+    plan = memopt.plan(chain(6), 0.6)
+    assert type(plan).from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
 def test_a_sweep_never_costs_more_for_more_memory() -> None:

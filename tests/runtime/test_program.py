@@ -173,7 +173,7 @@ def test_reference_variables_need_a_session() -> None:
     assert program.variables["v"].shape == (2,)
 
 
-@pytest.mark.parametrize("name", ["graph.pb", "program.json", "inputs.npz"])
+@pytest.mark.parametrize("name", ["graph.pb", "step.json", "inputs.npz"])
 @pytest.mark.parametrize("content", [None, b"\xff"])
 def test_broken_directory(program: Program, tmp_path: Path, name: str, content: bytes) -> None:
     program.save(tmp_path)
