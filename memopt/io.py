@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memopt.errors import FileError, OptionsError
+from memopt.file_systems import file_system_of
 from memopt.item import STEP_SIGNATURE, TRAIN_OP_COLLECTION, GrapplerItem
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class GraphFile:
 
 
 def read_graph(path: str) -> GraphFile:
-    """Read a graph file; anywhere that `tf.io.gfile` reaches.
+    """Read a graph file; anywhere that `tf.io.gfile` or fsspec reaches.
 
     Raises:
         FileError: There is no such file, it is a folder or empty, is larger than 2 GiB, or holds no
@@ -133,26 +134,21 @@ def read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def write_bytes(path: str, content: bytes) -> None:
-    """Write a file, whole or not at all; anywhere that `tf.io.gfile` reaches.
+    """Write a file, whole or not at all; anywhere that `tf.io.gfile` or fsspec reaches.
 
     Raises:
         FileError: The place cannot be written to. What was there before is still there.
     """
-    import tensorflow as tf
-
     _check_spelling(path)
     part = f"{path}.{uuid.uuid4().hex}.part"
-    try:
+    with file_system_of(path, "written") as files:
         try:
-            with tf.io.gfile.GFile(part, "wb") as stream:
+            with files.open(part, "wb") as stream:
                 stream.write(content)
-            tf.io.gfile.rename(part, path, overwrite=True)
+            files.rename(part, path)
         except BaseException:
-            if tf.io.gfile.exists(part):
-                tf.io.gfile.remove(part)
+            files.remove(part)
             raise
-    except tf.errors.OpError as error:
-        raise FileError(f"{path}: cannot be written: {error.message}") from error
 
 
 def write_local(path: str, content: bytes) -> None:
@@ -288,27 +284,22 @@ def _embed_captured_constants(meta_graph: MetaGraphDef, function: ConcreteFuncti
 
 
 def _read(path: str) -> bytes:
-    import tensorflow as tf
-
     _check_spelling(path)
-    gfile = tf.io.gfile
-    try:
-        if gfile.isdir(path):
+    with file_system_of(path) as files:
+        if files.is_folder(path):
             raise FileError(
                 f"{path}: is a folder; give the graph file itself, or for a SavedModel use "
                 "memopt.optimize_saved_model"
             )
-        if not gfile.exists(path):
+        if not files.exists(path):
             raise FileError(f"{path}: there is no such file")
-        size = gfile.stat(path).length
+        size = files.size_bytes(path)
         if size > SIZE_LIMIT_BYTES:
             raise FileError(
                 f"{path}: has {size} bytes; a protobuf holds at most {SIZE_LIMIT_BYTES}"
             )
-        with gfile.GFile(path, "rb") as stream:
-            content: bytes = stream.read()
-    except tf.errors.OpError as error:
-        raise FileError(f"{path}: cannot be read: {error.message}") from error
+        with files.open(path, "rb") as stream:
+            content = stream.read()
     if not content:
         raise FileError(f"{path}: is empty")
     return content

@@ -54,7 +54,8 @@ def fleet(  # noqa: PLR0913 - keywords, each with a default
     type, and those of `optimize` and `optimize_saved_model` under TensorFlow's threads here.
 
     Args:
-        models: Folders of SavedModels and graph files, anywhere that `tf.io.gfile` reaches.
+        models: Folders of SavedModels and graph files, anywhere that `tf.io.gfile` or fsspec
+            reaches.
         out: The folder for results: new, empty, or an earlier fleet's. A SavedModel's result is
             the folder `NAME/BUDGET`, that of a graph file the file `NAME/BUDGET.pb`.
         budgets: Budgets as for `optimize`; of shares and bytes several in one text: "50%,70%".

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from memopt.errors import FileError
+from memopt.file_systems import file_system_of
 from memopt.fleets.work import INDEX_FILE
 from memopt.saved_model.files import (
     FINGERPRINT_FILE,
@@ -77,7 +78,7 @@ class Input:
 
 
 def find_input(model: Model, most_bytes: int) -> Input:
-    """A model, digested, and copied to this machine where `tf.io.gfile` alone reaches it.
+    """A model, digested, and copied to this machine where it lies in another file system.
 
     Args:
         model: The model.
@@ -157,22 +158,17 @@ def _copied(source: str, folder: Path, most_bytes: int) -> Path:
     Raises:
         FileError: See `find_input`.
     """
-    import tensorflow as tf
-
-    gfile = tf.io.gfile
-    try:
-        if not gfile.isdir(source):
-            if not gfile.exists(source):
+    with file_system_of(source) as files:
+        if not files.is_folder(source):
+            if not files.exists(source):
                 raise FileError(f"{source}: there is no such file or folder")
             target = folder / ("graph" + PurePosixPath(source).suffix)
-            copy_file(source, target, most_bytes, source)
+            copy_file(files, source, target, most_bytes, source)
             return target
-        if not any(gfile.exists(f"{source.rstrip('/')}/{n}") for n in (MODEL_FILE, TEXT_FILE)):
+        if not any(files.exists(f"{source.rstrip('/')}/{n}") for n in (MODEL_FILE, TEXT_FILE)):
             raise FileError(f"{source}: is a folder, and no SavedModel: it has no {MODEL_FILE}")
         target = folder / "model"
-        copy_folder(source.rstrip("/"), target, most_bytes)
-    except tf.errors.OpError as error:
-        raise FileError(f"{source}: cannot be read: {error.message}") from error
+        copy_folder(files, source.rstrip("/"), target, most_bytes)
     return target
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memopt.errors import OptionsError
+from memopt.file_systems import is_remote
 from memopt.options import Budget, as_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-_SCHEME = "://"
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 _GRAPH_SUFFIXES = (".pbtxt", ".pb", ".meta")
 _LONGEST_NAME = 80
@@ -69,8 +69,8 @@ class Model:
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is in a file system that only `tf.io.gfile` reaches."""
-        return _SCHEME in self.path
+        """Whether it is in another file system than this machine's own."""
+        return is_remote(self.path)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _spelled(path: str | os.PathLike[str]) -> str:
     text = os.fspath(path)
     if "\0" in text or not text:
         raise OptionsError(f"{text!r}: is no path of a model")
-    return text if _SCHEME in text else str(Path(text).absolute())
+    return text if is_remote(text) else str(Path(text).absolute())
 
 
 def _model_name(path: str) -> str:

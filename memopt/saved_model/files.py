@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memopt.errors import FileError
+from memopt.file_systems import file_system_of, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 MODEL_FILE, TEXT_FILE, SPLIT_FILE = "saved_model.pb", "saved_model.pbtxt", "saved_model.cpb"
 FINGERPRINT_FILE = "fingerprint.pb"
-SCHEME = "://"
-"""What paths have in them that only `tf.io.gfile` reaches."""
 VARIABLES_FOLDER = "variables"
 _REPLACED = frozenset({MODEL_FILE, TEXT_FILE, SPLIT_FILE, FINGERPRINT_FILE})
 """Files of the folder itself that are written anew, or not at all."""
@@ -35,7 +34,7 @@ def is_saved_model(path: str | os.PathLike[str]) -> bool:
     spelled = os.fspath(path)
     if spelled.lower().endswith(_KERAS_SUFFIXES):
         return True
-    if SCHEME in spelled:
+    if is_remote(spelled):
         return _is_remote_saved_model(spelled.rstrip("/"))
     if not _is_folder(spelled):
         return False
@@ -142,13 +141,11 @@ def write_message(message: SavedModel, source: Path, folder: Path) -> None:
 
 
 def _is_remote_saved_model(spelled: str) -> bool:
-    import tensorflow as tf
-
+    names = (MODEL_FILE, TEXT_FILE, SPLIT_FILE)
     try:
-        return any(
-            tf.io.gfile.exists(f"{spelled}/{name}") for name in (MODEL_FILE, TEXT_FILE, SPLIT_FILE)
-        )
-    except (tf.errors.OpError, ValueError):  # what reads a graph file says what is wrong
+        with file_system_of(spelled) as files:
+            return any(files.exists(f"{spelled}/{name}") for name in names)
+    except (FileError, ValueError):  # what reads a graph file says what is wrong
         return False
 
 

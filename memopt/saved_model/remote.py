@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING
 
 from memopt.display import bytes_text
 from memopt.errors import FileError
-from memopt.saved_model.files import MODEL_FILE, SCHEME
+from memopt.file_systems import file_system_of, is_remote
+from memopt.saved_model.files import MODEL_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from memopt.file_systems import FileSystem
+
 MOST_FILES = 100_000
 _CHUNK_BYTES = 8 << 20
 _NO_LIMIT = 1 << 62
-
-
-def is_remote(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is in a file system that only `tf.io.gfile` reaches."""
-    return SCHEME in os.fspath(path)
 
 
 @contextmanager
@@ -35,17 +33,13 @@ def at_hand(path: str | os.PathLike[str]) -> Iterator[Path]:
     if not is_remote(path):
         yield Path(path)
         return
-    import tensorflow as tf
-
     spelled = os.fspath(path).rstrip("/")
     with TemporaryDirectory(prefix="memopt-saved-model-") as name:
         copy = Path(name) / "model"
-        try:
-            if not tf.io.gfile.isdir(spelled):
+        with file_system_of(spelled) as files:
+            if not files.is_folder(spelled):
                 raise FileError(f"{spelled}: there is no such folder")
-            copy_folder(spelled, copy, _NO_LIMIT)
-        except tf.errors.OpError as error:
-            raise FileError(f"{spelled}: cannot be read: {error.message}") from error
+            copy_folder(files, spelled, copy, _NO_LIMIT)
         yield copy
 
 
@@ -62,62 +56,53 @@ def delivered(path: str | os.PathLike[str]) -> Iterator[Path]:
     if not is_remote(path):
         yield Path(path)
         return
-    import tensorflow as tf
-
     spelled = os.fspath(path).rstrip("/")
     with TemporaryDirectory(prefix="memopt-saved-model-") as name:
-        try:
-            _check_is_free(spelled)
-            yield Path(name) / "model"
-            _check_is_free(spelled)
-            _send(Path(name) / "model", spelled)
-        except tf.errors.OpError as error:
-            raise FileError(f"{spelled}: cannot be written: {error.message}") from error
+        with file_system_of(spelled, "written") as files:
+            _check_is_free(files, spelled)
+        yield Path(name) / "model"
+        with file_system_of(spelled, "written") as files:
+            _check_is_free(files, spelled)
+            _send(files, Path(name) / "model", spelled)
 
 
-def copy_folder(source: str, target: Path, most_bytes: int) -> None:
-    """Copy a folder that `tf.io.gfile` reads to this machine.
+def copy_folder(files: FileSystem, source: str, target: Path, most_bytes: int) -> None:
+    """Copy a folder of another file system to this machine.
 
     Args:
+        files: The file system.
         source: The folder.
         target: The folder that is to be.
         most_bytes: What the copy may have.
 
     Raises:
         FileError: It is larger, has too many files, or a name that is none.
-        OpError: TensorFlow's, if it cannot be read.
     """
-    from tensorflow.io import gfile
-
     pending = [(source, target)]
-    left_bytes, files = most_bytes, 0
+    left_bytes, count = most_bytes, 0
     while pending:
         here, there = pending.pop()
         there.mkdir()
-        for entry in sorted(gfile.listdir(here)):
-            name = entry.rstrip("/")
+        for name in sorted(files.names(here)):
             if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
-                raise FileError(f"{here}: holds {entry!r}, which is no name of a file")
-            files += 1
-            if files > MOST_FILES:
+                raise FileError(f"{here}: holds {name!r}, which is no name of a file")
+            count += 1
+            if count > MOST_FILES:
                 raise FileError(f"{source}: has more than {MOST_FILES:,} files")
-            if gfile.isdir(f"{here}/{name}"):
+            if files.is_folder(f"{here}/{name}"):
                 pending.append((f"{here}/{name}", there / name))
                 continue
-            left_bytes -= copy_file(f"{here}/{name}", there / name, left_bytes, source)
+            left_bytes -= copy_file(files, f"{here}/{name}", there / name, left_bytes, source)
 
 
-def copy_file(source: str, target: Path, most_bytes: int, model: str) -> int:
+def copy_file(files: FileSystem, source: str, target: Path, most_bytes: int, model: str) -> int:
     """Copy a file; the number of its bytes.
 
     Raises:
         FileError: There are more than `most_bytes`.
-        OpError: TensorFlow's, if it cannot be read.
     """
-    from tensorflow.io import gfile
-
     copied = 0
-    with gfile.GFile(source, "rb") as reading, target.open("wb") as writing:
+    with files.open(source, "rb") as reading, target.open("wb") as writing:
         while chunk := reading.read(_CHUNK_BYTES):
             copied += len(chunk)
             if copied > most_bytes:
@@ -129,29 +114,24 @@ def copy_file(source: str, target: Path, most_bytes: int, model: str) -> int:
     return copied
 
 
-def _check_is_free(path: str) -> None:
-    from tensorflow.io import gfile
-
-    if gfile.exists(path):
+def _check_is_free(files: FileSystem, path: str) -> None:
+    if files.exists(path):
         raise FileError(f"{path}: exists already; give a folder that does not")
 
 
-def _send(folder: Path, target: str) -> None:
-    """Copy a folder to where only `tf.io.gfile` writes, its message last."""
-    from tensorflow.io import gfile
-
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    files.sort(key=lambda path: path == folder / MODEL_FILE)
+def _send(files: FileSystem, folder: Path, target: str) -> None:
+    """Copy a folder to another file system, its message last."""
+    parts = sorted(path for path in folder.rglob("*") if path.is_file())
+    parts.sort(key=lambda path: path == folder / MODEL_FILE)
     try:
-        gfile.makedirs(target)
+        files.make_folders(target)
         for path in sorted(one for one in folder.rglob("*") if one.is_dir()):
-            gfile.makedirs(f"{target}/{path.relative_to(folder).as_posix()}")
-        for path in files:
+            files.make_folders(f"{target}/{path.relative_to(folder).as_posix()}")
+        for path in parts:
             there = f"{target}/{path.relative_to(folder).as_posix()}"
-            with path.open("rb") as reading, gfile.GFile(there, "wb") as writing:
+            with path.open("rb") as reading, files.open(there, "wb") as writing:
                 while chunk := reading.read(_CHUNK_BYTES):
                     writing.write(chunk)
     except BaseException:
-        if gfile.exists(target):
-            gfile.rmtree(target)
+        files.remove(target)
         raise

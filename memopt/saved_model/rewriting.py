@@ -44,7 +44,7 @@ def rewrite_saved_model(
     """Write a SavedModel in which functions need less memory.
 
     Args:
-        path: The SavedModel, anywhere that `tf.io.gfile` reads; it stays as it is.
+        path: The SavedModel, anywhere that `tf.io.gfile` or fsspec reads; it stays as it is.
         out: The folder that is to be.
         wish: What is to be done.
         check: Gets the folder before it has its name, and may raise.
