@@ -77,6 +77,7 @@ _BINARY = {
     ("gradients", "features"): "ReluGrad Relu6Grad LeakyReluGrad SoftplusGrad SoftsignGrad",
     ("gradients", "outputs"): "EluGrad SeluGrad",
 }
+_OF_BITS = "BitwiseAnd BitwiseOr BitwiseXor LeftShift RightShift"
 _RENAMED = {"ZerosLike": "x", "OnesLike": "x"}
 _WINDOW = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
 _CONVOLUTION = {"strides": [1, 1, 1, 1], "padding": "SAME"}
@@ -97,6 +98,9 @@ def _elementwise() -> list[OpCase]:
         for op in ops.split():
             values = (floats(*A), floats(*A) + 1)
             found.append(OpCase(op, dict(zip(names, values, strict=True))))
+    whole = np.arange(np.prod(A), dtype=np.int32).reshape(A)
+    found += [OpCase(op, {"x": whole, "y": whole % 7}) for op in _OF_BITS.split()]
+    found.append(OpCase("Invert", {"x": whole}))
     small, large = floats(48), floats(*A)
     found += [
         OpCase("Mul", {"x": small, "y": large}, label="the first is smaller"),

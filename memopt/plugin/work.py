@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -135,7 +136,11 @@ class Work:
                 f"is it needs {before}"
             )
         passes = self.report.passes
-        done = [f"{report.name}: {len(report.edits)} edits" for report in passes if report.edits]
+        edits: Counter[str] = Counter()
+        for report in passes:
+            # What several attempts and parts did with one pass counts as one.
+            edits[report.name.partition("{")[0]] += len(report.edits)
+        done = [f"{name}: {count} edits" for name, count in edits.items() if count]
         failed = [f"failed: {report.failure}" for report in passes if report.failure]
         unknown = [
             f"{each.nodes} of {each.op} may need memory that no rule knows"
