@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from memopt.analysis import MemoryAnalysis, analyze
-from memopt.api import optimize, plan, rewrite, sweep
+from memopt.api import optimize, rewrite
 from memopt.cluster import Device, VirtualCluster
 from memopt.errors import (
     BudgetError,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from memopt.kernels.profile import KernelProfile, profile_kernels
     from memopt.planning.cost_graph import CostGraph
     from memopt.planning.plan import Plan
+    from memopt.plans import cost_graph, plan, sweep
     from memopt.plugin.policy import Policy
     from memopt.plugin.records import GraphRecord
     from memopt.plugin.switch import (
@@ -114,6 +115,7 @@ __all__ = [
     "analyze",
     "analyze_saved_model",
     "compiled_memory",
+    "cost_graph",
     "disable",
     "enable",
     "enabled",
@@ -158,6 +160,7 @@ _IMPORTED_WHEN_USED = {
     "Verification": "memopt.runtime.verification",
     "analyze_saved_model": "memopt.saved_model.analysis",
     "compiled_memory": "memopt.xla.entry",
+    "cost_graph": "memopt.plans",
     "disable": "memopt.plugin.switch",
     "enable": "memopt.plugin.switch",
     "enabled": "memopt.plugin.switch",
@@ -168,10 +171,12 @@ _IMPORTED_WHEN_USED = {
     "last_reports": "memopt.plugin.switch",
     "optimize_function": "memopt.plugin.switch",
     "optimize_saved_model": "memopt.saved_model.entry",
+    "plan": "memopt.plans",
     "plugin_status": "memopt.plugin.switch",
     "profile": "memopt.runtime.profile",
     "profile_kernels": "memopt.kernels.profile",
     "profile_saved_model": "memopt.saved_model.profiling",
+    "sweep": "memopt.plans",
     "verify": "memopt.runtime.entry",
     "verify_saved_models": "memopt.saved_model.verification",
 }

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import os
 from dataclasses import replace
 from functools import partial
 from inspect import signature
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memopt.buffers.kernel_call import Runtime
@@ -20,13 +17,14 @@ from memopt.io import as_item, write_bytes
 from memopt.item import is_compiled
 from memopt.kernels.choice import RULES, choose_kernels, choose_times
 from memopt.optimizer import MemoryOptimizer
-from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level, PlanBudget, as_texts, check_whole
+from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level, as_texts, check_whole
 from memopt.passes import Rematerialization
 from memopt.report.dot import dot_text
 from memopt.report.memory_log import memory_log_lines
 from memopt.sequencing.orders import BEST
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Mapping, Sequence
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -36,12 +34,7 @@ if TYPE_CHECKING:
     from memopt.costs.cost_model import CostModel
     from memopt.io import GraphSource
     from memopt.item import GrapplerItem
-    from memopt.planning.cost_graph import CostGraph
-    from memopt.planning.plan import Plan
-    from memopt.planning.sweep import PlanEach
     from memopt.result import OptimizationResult
-
-    CostGraphSource = CostGraph | Mapping[str, Any] | str | os.PathLike[str]
 
 
 def optimize(  # noqa: PLR0913 - the options of the optimizer and of the item, by keyword
@@ -369,114 +362,3 @@ def _dump(result: OptimizationResult, flags: Flags) -> None:
     if flags.dump_memlog:
         lines = memory_log_lines(runtime.after)
         write_bytes(flags.dump_memlog, "".join(f"{line}\n" for line in lines).encode())
-
-
-def plan(
-    cost_graph: CostGraphSource,
-    budget: PlanBudget | float | str,
-    *,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    exact: bool = False,
-) -> Plan:
-    """Plan a step that is given as numbers: order, recomputation and swaps within a budget.
-
-    The same cost graph, budget and seed give the same plan, unless the time limit is reached.
-
-    Args:
-        cost_graph: A cost graph, plain data as `CostGraph.from_json` takes it, or a JSON file.
-        budget: Bytes, everything included; or a share of what the cost graph's own order needs
-            at its peak: 0.8, "80%".
-        seed: Of the search.
-        time_limit_s: Seconds after which to stop; `None` for as long as it takes.
-        exact: Whether OR-Tools' CP-SAT goes on where the search ends (`memopt[exact]`): all of a
-            small step in one model, which can prove that a plan is the cheapest, or that there is
-            none; windows of a large one.
-
-    Raises:
-        OptionsError: The budget is none, or OR-Tools is asked for and not there.
-        FileError: The file cannot be read.
-        InvalidGraphError: It is no cost graph.
-        BudgetError: No plan was found within the budget. It tells the lowest peak that was.
-    """
-    from memopt.planning.checker import judge
-    from memopt.planning.planner import plan_graph
-
-    limit = PlanBudget.parse(budget)
-    graph = _as_cost_graph(cost_graph)
-    base = judge(graph, graph.order.tolist())
-    return plan_graph(
-        graph,
-        limit.limit_bytes(base.peak_bytes),
-        seed=seed,
-        time_limit_s=math.inf if time_limit_s is None else time_limit_s,
-        exact=exact,
-    )
-
-
-def sweep(  # noqa: PLR0913 - keywords, each with a default
-    cost_graph: CostGraphSource,
-    *,
-    budgets: int = 20,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    exact: bool = False,
-    jobs: int | None = None,
-    on: str | None = None,
-) -> tuple[Plan, ...]:
-    """Plan a step that is given as numbers at every budget, from the lowest peak that is found.
-
-    A plan for one budget is kept for every larger one, so costs never rise with the budget.
-
-    Args:
-        cost_graph: As for `plan`.
-        budgets: How many, at even distances, up to what the cost graph's own order needs.
-        seed: Of the search.
-        time_limit_s: Seconds after which to stop; budgets that were not come to are left out.
-        exact: As for `plan`, at each budget.
-        jobs: Plan for so many budgets at once, in processes of their own; one after another in this
-            process if not given. The plans are the same.
-        on: Plan on a Ray cluster at this address, see `ray.init`.
-
-    Returns:
-        A plan for each budget, the smallest budget first.
-
-    Raises:
-        OptionsError: OR-Tools is asked for and not there.
-        FileError: The file cannot be read.
-        InvalidGraphError: It is no cost graph.
-        MemoptError: There is no Ray cluster at the address, or a process has failed.
-    """
-    from memopt.planning import sweep as sweeping
-    from memopt.planning.plan import Plans
-
-    return Plans(
-        sweeping.sweep(
-            _as_cost_graph(cost_graph),
-            budgets=budgets,
-            seed=seed,
-            time_limit_s=math.inf if time_limit_s is None else time_limit_s,
-            exact=exact,
-            plan_each=_plan_each(jobs, on),
-        )
-    )
-
-
-def _plan_each(jobs: int | None, on: str | None) -> PlanEach | None:
-    """What makes the plans of a sweep, if it is not this process."""
-    if jobs is None and on is None:
-        return None
-    from memopt.fleets.places import Places
-    from memopt.fleets.planning import plan_on
-
-    return partial(plan_on, Places(jobs, on))
-
-
-def _as_cost_graph(source: CostGraphSource) -> CostGraph:
-    from memopt.planning.cost_graph import CostGraph
-
-    if isinstance(source, CostGraph):
-        return source
-    if isinstance(source, (str, os.PathLike)):
-        return CostGraph.load(Path(source))
-    return CostGraph.from_json(source)

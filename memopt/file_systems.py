@@ -66,6 +66,8 @@ def file_system_of(path: str, done: str = "read") -> Iterator[FileSystem]:
 
     try:
         yield _find(path)
+    except _UnknownError as error:
+        raise FileError(f"{path}: cannot be {done}: {error}") from error
     except tf.errors.OpError as error:
         raise FileError(f"{path}: cannot be {done}: {error.message}") from error
     except OSError as error:
@@ -79,24 +81,28 @@ def _find(path: str) -> FileSystem:
     if not has_scheme or scheme in tf.io.gfile.get_registered_schemes():
         return _OfTensorFlow()
     if not _NAME.match(scheme):
-        raise FileError(f"{path}: {scheme!r} is no scheme of a file system")
-    return _OfFsspec(_fsspec_of(path, scheme))
+        raise _UnknownError(f"{scheme!r} is no scheme of a file system")
+    return _OfFsspec(_fsspec_of(scheme))
 
 
-def _fsspec_of(path: str, scheme: str) -> Any:
+class _UnknownError(Exception):
+    """No file system is known for a scheme."""
+
+
+def _fsspec_of(scheme: str) -> Any:
     try:
         import fsspec
     except ImportError as error:
-        raise FileError(
-            f"{path}: TensorFlow has no file system for {scheme}://; fsspec may have one, and is "
-            "not installed: pip install 'memopt[remote]'"
+        raise _UnknownError(
+            f"TensorFlow has no file system for {scheme}://; fsspec may have one, and is not "
+            "installed: pip install 'memopt[remote]'"
         ) from error
     try:
         return fsspec.filesystem(scheme)
     except Exception as error:
         # An unknown scheme, a package that it needs, or what that package raises.
         reason = " ".join(str(error).split())
-        raise FileError(f"{path}: no file system for {scheme}://: {reason}") from error
+        raise _UnknownError(f"no file system for {scheme}://: {reason}") from error
 
 
 class _OfTensorFlow:

@@ -310,13 +310,22 @@ def test_a_terminal_shows_bars_and_is_left_clean(large: Path) -> None:
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
 
 
-def test_an_interruption_says_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def cost_graph_file(tmp_path: Path) -> str:
+    path = tmp_path / "graph.json"
+    path.write_text(json.dumps(layered_graph(20, seed=1).to_json()), encoding="utf-8")
+    return str(path)
+
+
+def test_an_interruption_says_what_was_found(
+    monkeypatch: pytest.MonkeyPatch, cost_graph_file: str
+) -> None:
     def stop(*_: object, **__: object) -> None:
         progress.found("size 96 fits, the largest planned so far")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("memopt.api.plan", stop)
-    ended = run("plan", "graph.json", "--budget", "0.8")
+    monkeypatch.setattr("memopt.plans.plan", stop)
+    ended = run("plan", cost_graph_file, "--budget", "0.8")
     assert (ended.status, ended.output) == (130, "")
     assert ended.errors == (
         "memopt: interrupted; so far: size 96 fits, the largest planned so far\n"
@@ -324,7 +333,7 @@ def test_an_interruption_says_what_was_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_program_is_not_taken_down_when_it_is_interrupted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cost_graph_file: str
 ) -> None:
     """What is to be done at its end is, and then it is gone: TensorFlow would take seconds."""
     done: list[object] = []
@@ -336,11 +345,11 @@ def test_the_program_is_not_taken_down_when_it_is_interrupted(
         done.append(status)
         raise SystemExit(status)
 
-    monkeypatch.setattr("memopt.api.plan", stop)
+    monkeypatch.setattr("memopt.plans.plan", stop)
     monkeypatch.setattr("atexit._run_exitfuncs", lambda: done.append("at its end"))
     monkeypatch.setattr("os._exit", leave)
     with pytest.raises(SystemExit) as ended:
-        main(["plan", "graph.json", "--budget", "0.8"])
+        main(["plan", cost_graph_file, "--budget", "0.8"])
     assert ended.value.code == 130
     assert done == ["at its end", 130]
     assert capsys.readouterr().err == "memopt: interrupted\n"

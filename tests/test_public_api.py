@@ -20,8 +20,8 @@ NAMES = (
     "PassReport Plan PluginError PluginStatus Policy Profile RewriteError RuntimeMemory "
     "SavedModelAnalysis SavedModelReport SavedModelVerification SignatureVerification "
     "VariableSpec Verification VirtualCluster analyze analyze_saved_model compiled_memory "
-    "disable enable enabled export_training_step fit fit_saved_model fleet last_reports optimize "
-    "optimize_function optimize_saved_model plan plugin_status profile profile_kernels "
+    "cost_graph disable enable enabled export_training_step fit fit_saved_model fleet last_reports "
+    "optimize optimize_function optimize_saved_model plan plugin_status profile profile_kernels "
     "profile_saved_model rewrite save sweep verify verify_saved_models"
 ).split()
 

@@ -10,10 +10,11 @@ import click
 
 from memopt.cli.options import JOBS, ON, REPORT
 from memopt.cli.printing import write_report, writing_refusal
-from memopt.console import terminal, working
+from memopt.console import start_tensorflow, terminal, working
 from memopt.errors import OptionsError
 
 if TYPE_CHECKING:
+    from memopt.options import PlanBudget
     from memopt.planning.cost_graph import CostGraph
     from memopt.planning.plan import Plan
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 @click.argument("cost_graph")
 @click.option("--budget", help="Bytes, such as 6GiB, or a share of what the order needs: 0.8.")
 @click.option("--sweep", "sweeps", is_flag=True, help="Plan 20 budgets, from the lowest peak on.")
+@click.option("--export", help="Where the cost graph goes, as JSON; by itself nothing is planned.")
 @click.option("-o", "--output", help="Where the plan goes, or all of a sweep's, as JSON.")
 @click.option("--svg", help="Where the curve of a sweep goes, as a picture.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
@@ -36,6 +38,7 @@ def plan(
     cost_graph: str,
     budget: str | None,
     sweeps: bool,
+    export: str | None,
     output: str | None,
     svg: str | None,
     seed: int,
@@ -46,53 +49,60 @@ def plan(
     report: str | None,
     as_json: bool,
 ) -> None:
-    """Plan COST_GRAPH, a JSON file: order, recomputation and swaps within a budget."""
-    if (budget is None) == (not sweeps):
+    """Plan COST_GRAPH: order, recomputation and swaps within a budget.
+
+    COST_GRAPH is a JSON file of costs and sizes, or the graph file of a training step (.pb, .pbtxt,
+    .meta), of which one is made.
+    """
+    if budget is not None and sweeps:
         raise click.UsageError("give either --budget or --sweep")
+    if budget is None and not sweeps and export is None:
+        raise click.UsageError("give --budget, --sweep or --export")
     if svg is not None and not sweeps:
         raise click.UsageError("--svg is the curve of a --sweep")
     if not sweeps and (jobs, on) != (None, None):
         raise click.UsageError("--jobs and --on are for the budgets of a --sweep")
-    if budget is not None:
-        graph = _loaded(cost_graph, report)
-        with writing_refusal(report, graph):
-            found = _plan_one(cost_graph, budget, seed, time_limit, exact=exact)
+    from memopt.plans import plan as plan_cost_graph
+    from memopt.plans import sweep
+
+    limit = None if budget is None else _parsed(budget)
+    graph = _loaded(cost_graph)
+    if export is not None:
+        _write(json.dumps(graph.to_json()), export, as_json=False)
+    options: dict[str, Any] = {"seed": seed, "time_limit_s": time_limit, "exact": exact}
+    if limit is not None:
+        with writing_refusal(report, graph), working(f"planning {cost_graph}"):
+            found = plan_cost_graph(graph, limit, **options)
         _write(json.dumps(found.to_json()), output, as_json=as_json)
         write_report(report, found, graph)
         _print_plan(found, as_json=as_json)
         return
-    curve = _sweep(cost_graph, seed=seed, time_limit_s=time_limit, exact=exact, jobs=jobs, on=on)
+    if not sweeps:
+        return
+    with working(f"planning {cost_graph} at every budget"):
+        curve = sweep(graph, **options, jobs=jobs, on=on)
     _write(json.dumps([each.to_json() for each in curve]), output, as_json=as_json)
     write_report(report, curve)
     _print_curve(curve, Path(cost_graph).stem, svg, as_json=as_json)
 
 
-def _plan_one(
-    cost_graph: str, budget: str, seed: int, time_limit: float | None, *, exact: bool
-) -> Plan:
-    from memopt.api import plan as plan_cost_graph
+def _parsed(budget: str) -> PlanBudget:
     from memopt.options import PlanBudget
 
     try:
-        limit = PlanBudget.parse(budget)
+        return PlanBudget.parse(budget)
     except OptionsError as error:
         raise click.BadParameter(str(error), param_hint="--budget") from error
-    with working(f"planning {cost_graph}"):
-        return plan_cost_graph(cost_graph, limit, seed=seed, time_limit_s=time_limit, exact=exact)
 
 
-def _loaded(cost_graph: str, report: str | None) -> CostGraph | None:
-    """The cost graph, if its plan is to be shown."""
-    from memopt.planning.cost_graph import CostGraph
+def _loaded(path: str) -> CostGraph:
+    from memopt.plans import as_cost_graph, is_graph_file
 
-    return None if report is None else CostGraph.load(Path(cost_graph))
-
-
-def _sweep(cost_graph: str, **options: Any) -> tuple[Plan, ...]:
-    from memopt.api import sweep
-
-    with working(f"planning {cost_graph} at every budget"):
-        return sweep(cost_graph, **options)
+    if not is_graph_file(path):
+        return as_cost_graph(path)
+    start_tensorflow()
+    with working(f"reading {path}"):
+        return as_cost_graph(path)
 
 
 def _write(text: str, output: str | None, *, as_json: bool) -> None:

@@ -187,8 +187,8 @@ def _elsewhere(planner: SizePlanner, jobs: int | None, on: str | None) -> Iterat
     if jobs is None and on is None:
         yield
         return
-    from memopt.fleets.fitting import probes_on
-    from memopt.fleets.places import Places
+    from memopt.fitting.elsewhere import probes_on
+    from memopt.workers.places import Places
 
     with probes_on(Places(jobs, on), planner) as planner.elsewhere:
         yield

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memopt.fleets.manifest import Manifest
-from memopt.fleets.places import HOUR_S, Places, open_executor
 from memopt.fleets.progress import Progress
 from memopt.fleets.report import FleetReport
 from memopt.fleets.run import Run
-from memopt.fleets.surroundings import fleet_variables, versions
 from memopt.fleets.tasks import FleetOptions, find_models, find_tasks
 from memopt.options import as_texts, parse_bytes
 from memopt.progress import task
 from memopt.saved_model.entry import make_wish, parse_sizes
+from memopt.workers.places import HOUR_S, Places, open_executor
+from memopt.workers.surroundings import process_variables, versions
 
 if TYPE_CHECKING:
     import os
@@ -95,7 +95,7 @@ def fleet(  # noqa: PLR0913 - keywords, each with a default
     _check_options(options)
     places = Places(jobs, on, memory_limit, timeout_s)
     copy_limit_bytes = parse_bytes(str(copy_limit))
-    variables = fleet_variables()
+    variables = process_variables()
     with Manifest(Path(out).absolute()) as manifest, open_executor(places, variables) as executor:
         with task("tasks", len(tasks)) as under_way:
             told = Progress(under_way, str(out), progress or _say_nothing)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from memopt.errors import FileError
-from memopt.fleets.inputs import file_digest
-from memopt.fleets.surroundings import versions
+from memopt.workers.inputs import file_digest
+from memopt.workers.surroundings import versions
 
 try:
     import fcntl

@@ -9,22 +9,23 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
 from memopt.errors import FileError
-from memopt.fleets.executor import give_out
 from memopt.fleets.inputs import find_input
 from memopt.fleets.manifest import fingerprint
 from memopt.fleets.publishing import WRITTEN, publish
 from memopt.fleets.report import FleetTask
-from memopt.fleets.work import BUDGET, REFUSED, FleetJob
-from memopt.fleets.worker import failed
+from memopt.fleets.work import BUDGET, FleetJob
+from memopt.workers.executor import give_out
+from memopt.workers.orders import REFUSED
+from memopt.workers.worker import failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from memopt.fleets.executor import Executor, Finished
-    from memopt.fleets.inputs import Input
     from memopt.fleets.manifest import Manifest
     from memopt.fleets.progress import Progress
     from memopt.fleets.tasks import FleetOptions, Task
+    from memopt.workers.executor import Executor, Finished
+    from memopt.workers.inputs import Input
 
 
 @dataclass

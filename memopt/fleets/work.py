@@ -5,38 +5,41 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from memopt.errors import BudgetError, OptionsError
 from memopt.fitting.dimensions import Dimension, with_size
-from memopt.fleets.executor import Job
 from memopt.fleets.figures import figures_of, figures_of_function
-from memopt.fleets.orders import TaskError, plain_fields
 from memopt.fleets.tasks import FleetOptions, parse_shape_set
 from memopt.saved_model.files import (
     FINGERPRINT_FILE,
     MODEL_FILE,
+    TEXT_FILE,
     VARIABLES_FOLDER,
     is_saved_model,
     read_saved_model,
     write_message,
     written_whole,
 )
+from memopt.workers.executor import Job
+from memopt.workers.orders import TaskError, plain_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from memopt.fleets.inputs import Input
     from memopt.fleets.tasks import Task
     from memopt.io import GraphFile
     from memopt.item import GrapplerItem
     from memopt.saved_model.report import FunctionReport
+    from memopt.workers.inputs import Input
 
 GRAPH_FILE, TEXT_GRAPH_FILE = "graph.pb", "graph.pbtxt"
 """What the result of a graph file is called in its folder."""
 INDEX_FILE = f"{VARIABLES_FOLDER}/variables.index"
 
-BUDGET, REFUSED, DIFFERS = "budget", "refused", "differs"
+_READ = frozenset({MODEL_FILE, TEXT_FILE, FINGERPRINT_FILE, INDEX_FILE})
+
+BUDGET, DIFFERS = "budget", "differs"
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,6 @@ class RewriteOrder:
         options: What holds for all tasks.
     """
 
-    kind: ClassVar[str] = "rewrite"
-
     source: str
     folder: str
     budget: str
@@ -61,9 +62,9 @@ class RewriteOrder:
     options: FleetOptions
 
     @property
-    def reads_values(self) -> bool:
-        """Whether the model runs."""
-        return self.options.verify
+    def reads(self) -> frozenset[str] | None:
+        """Of a SavedModel what rewriting reads; all of it where it runs."""
+        return None if self.options.verify else _READ
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

@@ -14,7 +14,7 @@ import pytest
 
 import memopt
 from memopt.fleets.manifest import JOURNAL
-from memopt.fleets.process import resident_bytes
+from memopt.workers.process import resident_bytes
 
 pytestmark = pytest.mark.slow
 

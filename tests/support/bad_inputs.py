@@ -76,7 +76,9 @@ def bad_graph_files(folder: Path, real: bytes) -> dict[str, BadInput]:
         "a file for a folder": BadInput(
             str(folder / "empty_file.pb" / "graph.pb"), "there is no such file"
         ),
-        "an unknown file system": BadInput("nowhere://graph.pb", "no file system for nowhere:"),
+        "an unknown file system": BadInput(
+            "nowhere://graph.pb", "cannot be read: no file system for nowhere:"
+        ),
     }
     for name, (content, message) in contents.items():
         path = folder / f"{name.replace(' ', '_')}.pb"

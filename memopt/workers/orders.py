@@ -1,24 +1,25 @@
-"""What a process of a fleet can be asked to do, as plain data that goes to any machine."""
+"""What a worker can be asked to do, as plain data that goes to any machine."""
 
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
 
 from memopt.errors import MemoptError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+
+REFUSED = "refused"
+"""The kind of a failure: what an order works on, or an option, is bad."""
 
 
 class Order(Protocol):
-    """Something to be done with what lies in a file or a folder; a frozen dataclass of plain data.
+    """Something to be done with what lies in a file or a folder: a frozen dataclass of plain data.
 
-    Attributes:
-        kind: What kind of order it is, for who gets it as plain data.
+    It is a class of a module, with a `from_json` that makes of plain data what `to_json` described.
     """
-
-    kind: ClassVar[str]
 
     @property
     def source(self) -> str:
@@ -29,8 +30,8 @@ class Order(Protocol):
         """An empty folder of that machine for what comes out beside the answer."""
 
     @property
-    def reads_values(self) -> bool:
-        """Whether all files are needed, those with values of variables too."""
+    def reads(self) -> Collection[str] | None:
+        """Of a folder the files that are needed, by path; `None` for all."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, of which `from_json` of the same class makes the order again."""
@@ -60,18 +61,20 @@ class TaskError(MemoptError):
 
 def request_of(order: Order, versions: Mapping[str, str]) -> dict[str, Any]:
     """An order as a process gets it, with the versions that whoever sends it has."""
-    return {"kind": order.kind, "order": order.to_json(), "versions": dict(versions)}
+    kind = type(order)
+    return {
+        "module": kind.__module__,
+        "kind": kind.__qualname__,
+        "order": order.to_json(),
+        "versions": dict(versions),
+    }
 
 
 def order_in(request: Mapping[str, Any]) -> Order:
     """The order of which `request_of` made a request."""
     # Each kind brings what it works with: a process that plans needs no SavedModels.
-    from memopt.fleets.plan_order import PlanOrder
-    from memopt.fleets.size_order import SizeOrder
-    from memopt.fleets.work import RewriteOrder
-
-    kinds = {one.kind: one for one in (RewriteOrder, PlanOrder, SizeOrder)}
-    order: Order = kinds[request["kind"]].from_json(request["order"])
+    kind = getattr(import_module(request["module"]), request["kind"])
+    order: Order = kind.from_json(request["order"])
     return order
 
 

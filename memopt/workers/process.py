@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from memopt.display import bytes_text
-from memopt.fleets.worker import failed
 from memopt.runtime import worker_process
 from memopt.runtime.settings import Settings
+from memopt.workers.worker import failed
 
 if TYPE_CHECKING:
     import subprocess
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MEMORY, TIME, CRASH = "memory", "time", "crash"
 PERIOD_S = 0.1
 """How often memory and time are looked at."""
-_MODULE = "memopt.fleets.worker"
+_MODULE = "memopt.workers.worker"
 _START_S = 600.0
 """How long a process may take to start: TensorFlow from a cold disk, on a busy machine."""
 _MOST_TASKS = 100

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.display import bytes_text
 from memopt.errors import MemoptError, OptionsError
-from memopt.fleets.executor import Finished
-from memopt.fleets.process import MEMORY, PERIOD_S, Limits
-from memopt.fleets.ray_worker import do_task
-from memopt.fleets.surroundings import versions
-from memopt.fleets.worker import ERROR, OTHER_VERSIONS, failed
+from memopt.workers.executor import Finished
+from memopt.workers.process import MEMORY, PERIOD_S, Limits
+from memopt.workers.ray_worker import do_task
+from memopt.workers.surroundings import versions
+from memopt.workers.worker import ERROR, OTHER_VERSIONS, failed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memopt.fleets.executor import Job
-    from memopt.fleets.inputs import Input
-    from memopt.fleets.ray_worker import RemoteAnswer
+    from memopt.workers.executor import Job
+    from memopt.workers.inputs import Input
+    from memopt.workers.ray_worker import RemoteAnswer
 
 _MOST_TRIES = 10
 """How often a task begins on another machine when its own is lost."""
@@ -109,7 +109,7 @@ class RayExecutor:
         if source not in self._sent:
             used = {one.input for one in self._running.values()}
             self._sent = {one: sent for one, sent in self._sent.items() if one in used}
-            self._sent[source] = _ray().put(source.parts(is_run=job.order.reads_values))
+            self._sent[source] = _ray().put(source.parts(job.order.reads))
         sent = self._task.remote(source.digest, self._sent[source], job.order, *self._arguments)
         self._running[sent] = job
 

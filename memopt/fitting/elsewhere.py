@@ -11,21 +11,21 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from memopt.errors import InvalidGraphError, MemoptError, OptionsError
-from memopt.fleets.executor import Job, give_out
-from memopt.fleets.inputs import input_at
-from memopt.fleets.places import open_executor
-from memopt.fleets.size_order import SizeOrder, probe_of
-from memopt.fleets.surroundings import fleet_variables
-from memopt.fleets.work import REFUSED
+from memopt.fitting.size_order import SizeOrder, probe_of
 from memopt.runtime.item_files import save_item
+from memopt.workers.executor import Job, give_out
+from memopt.workers.inputs import input_at
+from memopt.workers.orders import REFUSED
+from memopt.workers.places import open_executor
+from memopt.workers.surroundings import process_variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from memopt.fitting.planner import Probe, SizePlanner
-    from memopt.fleets.executor import Executor
-    from memopt.fleets.inputs import Input
-    from memopt.fleets.places import Places
+    from memopt.workers.executor import Executor
+    from memopt.workers.inputs import Input
+from memopt.workers.places import Places
 
 _COSTS_FILE = "costs"
 
@@ -108,7 +108,7 @@ def probes_on(places: Places, planner: SizePlanner) -> Iterator[ProbesOn]:
     """
     with (
         TemporaryDirectory(prefix="memopt-fit-") as place,
-        open_executor(places, fleet_variables()) as executor,
+        open_executor(places, process_variables()) as executor,
     ):
         step, answers = Path(place, "step"), Path(place, "answers")
         step.mkdir()

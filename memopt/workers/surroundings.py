@@ -1,4 +1,4 @@
-"""What results depend on beside models and options: the same for all processes of a fleet."""
+"""What results depend on beside models and options: the same for all workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 _PACKAGES = ("tensorflow", "numpy", "protobuf", "numba")
-_NOT_OF_FLEETS = ("dump_dot", "dump_memlog", "report_dir")
+_OF_ONE_RESULT = ("dump_dot", "dump_memlog", "report_dir")
 
 
 @cache
@@ -47,14 +47,14 @@ def code_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def fleet_variables() -> dict[str, str]:
-    """Environment variables that every process of a fleet has, wherever it runs.
+def process_variables() -> dict[str, str]:
+    """Environment variables that every worker has, wherever it runs.
 
     Threads and oneDNN are what TensorFlow has in this process: what is predicted depends on them,
     and other machines have other numbers of cores.
 
     Raises:
-        OptionsError: MEMOPT_FLAGS asks for what a fleet cannot do.
+        OptionsError: MEMOPT_FLAGS asks for what workers cannot do.
     """
     from memopt.graph.kernels import runs_onednn
 
@@ -71,8 +71,8 @@ def fleet_variables() -> dict[str, str]:
 
 def _check_flags() -> None:
     flags = Flags.from_environment()
-    for name in _NOT_OF_FLEETS:
+    for name in _OF_ONE_RESULT:
         if getattr(flags, name):
-            raise OptionsError(f"{VARIABLE}: --{name} names one place for all tasks of a fleet")
+            raise OptionsError(f"{VARIABLE}: --{name} names one place for all tasks")
     if flags.kernels not in (None, RULES):
-        raise OptionsError(f"{VARIABLE}: --kernels is what one machine has: a fleet goes by rules")
+        raise OptionsError(f"{VARIABLE}: --kernels is what one machine has: workers go by rules")

@@ -8,15 +8,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from memopt.fleets.executor import Finished
-from memopt.fleets.orders import request_of
-from memopt.fleets.process import PERIOD_S, Limits, TaskProcess
-from memopt.fleets.surroundings import versions
+from memopt.workers.executor import Finished
+from memopt.workers.orders import request_of
+from memopt.workers.process import PERIOD_S, Limits, TaskProcess
+from memopt.workers.surroundings import versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memopt.fleets.executor import Job
+    from memopt.workers.executor import Job
 
 
 class LocalExecutor:
@@ -29,7 +29,7 @@ class LocalExecutor:
     """
 
     def __init__(self, jobs: int, variables: Mapping[str, str], limits: Limits) -> None:
-        self._folder = TemporaryDirectory(prefix="memopt-fleet-")
+        self._folder = TemporaryDirectory(prefix="memopt-worker-")
         self._processes = [
             TaskProcess(Path(self._folder.name, str(number)), variables, limits)
             for number in range(jobs)

@@ -1,6 +1,6 @@
-"""What a process of a fleet runs: tasks, one after another, until nobody asks any more.
+"""What a worker's process runs: orders, one after another, until nobody asks any more.
 
-Started as `python -m memopt.fleets.worker FOLDER`.
+Started as `python -m memopt.workers.worker FOLDER`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from memopt.errors import MemoptError
-from memopt.fleets.orders import TaskError, order_in
-from memopt.fleets.surroundings import versions
-from memopt.fleets.work import REFUSED
 from memopt.runtime.worker import message_of
+from memopt.workers.orders import REFUSED, TaskError, order_in
+from memopt.workers.surroundings import versions
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -61,7 +60,7 @@ def failed(kind: str, reason: str, figures: list[dict[str, Any]] | None = None) 
 
 
 def _check_versions(expected: dict[str, str]) -> None:
-    """Refuse to make what another process of the fleet would make differently.
+    """Refuse to make what another process would make differently.
 
     Raises:
         TaskError: A package is another one here.
@@ -70,8 +69,8 @@ def _check_versions(expected: dict[str, str]) -> None:
         if versions()[name] != version:
             raise TaskError(
                 OTHER_VERSIONS,
-                f"{os.uname().nodename} has {name} {versions()[name]}, and the fleet was started "
-                f"with {version}: results would differ",
+                f"{os.uname().nodename} has {name} {versions()[name]}, and what asked "
+                f"was started with {version}: results would differ",
             )
 
 

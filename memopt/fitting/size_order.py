@@ -1,4 +1,4 @@
-"""One size of a step, planned in a process of a fleet."""
+"""One size of a step that is to fit, as an order for another process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from memopt.fleets.orders import plain_fields
+from memopt.workers.orders import plain_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,8 +34,7 @@ class SizeOrder:
         keep_open: Whether the graph that is rewritten has its dimensions open still.
     """
 
-    kind: ClassVar[str] = "size"
-    reads_values: ClassVar[bool] = True
+    reads: ClassVar[None] = None
 
     source: str
     folder: str

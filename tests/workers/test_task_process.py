@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from memopt.fleets import process
-from memopt.fleets.process import Limits, TaskProcess, resident_bytes
+from memopt.workers import process
+from memopt.workers.process import Limits, TaskProcess, resident_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What a fleet runs on a machine of a Ray cluster: a task in a watched process of its own."""
+"""What runs on a machine of a Ray cluster: an order in a watched process of its own."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from memopt.fleets.orders import request_of
-from memopt.fleets.process import PERIOD_S, Limits, TaskProcess
+from memopt.workers.orders import request_of
+from memopt.workers.process import PERIOD_S, Limits, TaskProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from memopt.fleets.orders import Order
+    from memopt.workers.orders import Order
 
 
 class RemoteAnswer(NamedTuple):
     """What came of a task on another machine.
 
     Attributes:
-        answer: As `memopt.fleets.worker.answer_to` gives it.
+        answer: As `memopt.workers.worker.answer_to` gives it.
         files: Contents of what was written, by name.
         seconds: How long it took.
         where: The machine.
@@ -42,7 +42,7 @@ class _Place:
 
     def __init__(self, variables: Mapping[str, str], limits: Limits) -> None:
         self.key = (dict(variables), limits)
-        self._folder = TemporaryDirectory(prefix="memopt-fleet-")
+        self._folder = TemporaryDirectory(prefix="memopt-worker-")
         self.process = TaskProcess(Path(self._folder.name, "process"), variables, limits)
         self._digest = ""
 
@@ -91,7 +91,7 @@ def do_task(
         digest: Of the model.
         parts: The model's files, see `Input.parts`.
         order: What is to be done; the paths in it are of no meaning here.
-        versions: What the fleet was started with.
+        versions: What whoever sends it was started with.
         variables: Environment variables of the process.
         limits: What the task may take.
     """

@@ -1,4 +1,4 @@
-"""One plan of a sweep, made in a process of a fleet."""
+"""One plan of a sweep, as an order for another process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from memopt.fleets.orders import plain_fields
+from memopt.workers.orders import plain_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,8 +29,7 @@ class PlanOrder:
         swapped: For each of them, 1 if it is a swap in.
     """
 
-    kind: ClassVar[str] = "plan"
-    reads_values: ClassVar[bool] = False
+    reads: ClassVar[None] = None
 
     source: str
     folder: str

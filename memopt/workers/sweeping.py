@@ -9,20 +9,20 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from memopt.errors import MemoptError
-from memopt.fleets.executor import Job, give_out
-from memopt.fleets.inputs import input_at
-from memopt.fleets.places import open_executor
-from memopt.fleets.plan_order import PlanOrder
-from memopt.fleets.surroundings import fleet_variables
 from memopt.planning.plan import Plan
+from memopt.workers.executor import Job, give_out
+from memopt.workers.inputs import input_at
+from memopt.workers.places import open_executor
+from memopt.workers.plan_order import PlanOrder
+from memopt.workers.surroundings import process_variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from memopt.fleets.executor import Executor
-    from memopt.fleets.inputs import Input
-    from memopt.fleets.places import Places
     from memopt.planning.sweep import Sweep
+    from memopt.workers.executor import Executor
+    from memopt.workers.inputs import Input
+    from memopt.workers.places import Places
 
 _GRAPH_FILE = "cost_graph.json"
 
@@ -42,7 +42,7 @@ def plan_on(places: Places, sweep: Sweep, limits: Sequence[int]) -> Iterator[Pla
     """
     with (
         TemporaryDirectory(prefix="memopt-sweep-") as folder,
-        open_executor(places, fleet_variables()) as executor,
+        open_executor(places, process_variables()) as executor,
     ):
         path = Path(folder, _GRAPH_FILE)
         path.write_text(json.dumps(sweep.graph.to_json()), encoding="utf-8")

@@ -16,14 +16,14 @@ from memopt.costs.fixed import FixedCosts
 from memopt.costs.kernel_costs import KernelCosts
 from memopt.errors import MemoptError, OptionsError
 from memopt.fitting.dimensions import find_dimensions
+from memopt.fitting.elsewhere import probes_on
 from memopt.fitting.planner import SizePlanner
-from memopt.fleets.fitting import probes_on
-from memopt.fleets.places import Places
-from memopt.fleets.plan_order import PlanOrder
-from memopt.fleets.planning import plan_on
 from memopt.io import as_item
 from memopt.models import MODELS
 from memopt.planning.sweep import Sweep
+from memopt.workers.places import Places
+from memopt.workers.plan_order import PlanOrder
+from memopt.workers.sweeping import plan_on
 
 if TYPE_CHECKING:
     from pathlib import Path

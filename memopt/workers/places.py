@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from memopt.buffers.kernel_call import usable_cores
 from memopt.cluster import system_memory_bytes
 from memopt.errors import OptionsError
-from memopt.fleets.local import LocalExecutor
-from memopt.fleets.process import Limits
 from memopt.options import check_whole, parse_bytes
+from memopt.workers.local import LocalExecutor
+from memopt.workers.process import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from memopt.fleets.executor import Executor
+    from memopt.workers.executor import Executor
 
 HOUR_S = 3600.0
 _SHARE_OF_MEMORY = 0.9
@@ -86,7 +86,7 @@ def open_executor(places: Places, variables: Mapping[str, str]) -> Iterator[Exec
 def _executor(places: Places, variables: Mapping[str, str]) -> Executor:
     memory_bytes = places.memory_bytes
     if places.on is not None:
-        from memopt.fleets.ray_executor import RayExecutor
+        from memopt.workers.ray_executor import RayExecutor
 
         return RayExecutor(places.on, variables, memory_bytes, places.timeout_s, places.jobs)
     width = places.jobs or usable_cores()

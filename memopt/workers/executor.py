@@ -1,4 +1,4 @@
-"""Where tasks run: what the rest of a fleet knows of it."""
+"""Where orders are done: what those who give them out know of it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from memopt.fleets.inputs import Input
-    from memopt.fleets.orders import Order
+    from memopt.workers.inputs import Input
+    from memopt.workers.orders import Order
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Finished(NamedTuple):
 
     Attributes:
         job: The job, with its output in its folder.
-        answer: As `memopt.fleets.worker.answer_to` gives it.
+        answer: As `memopt.workers.worker.answer_to` gives it.
         seconds: How long it took, where it ran.
         where: Where that was; "" for this machine.
     """

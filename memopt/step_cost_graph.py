@@ -1,0 +1,50 @@
+"""A training step as a cost graph: what the planner sees of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from memopt.context import Context
+from memopt.costs.choice import choose_planning_costs
+from memopt.errors import InvalidGraphError
+from memopt.graph.graphdef import from_graph_def
+from memopt.graph.rewriter import Rewriter
+from memopt.passes import BypassBarriers, FoldShapes, Ordering, PinSums, RunningSums, SerialLoops
+from memopt.rematerialization.planned.reduction import Reduction
+from memopt.rematerialization.rewriting.eligibility import network_of
+from memopt.shapes.properties import Properties
+
+if TYPE_CHECKING:
+    from memopt.costs.cost_model import CostModel
+    from memopt.item import GrapplerItem
+    from memopt.planning.cost_graph import CostGraph
+
+_BEFORE_PLANNING = (PinSums(), RunningSums(), BypassBarriers(), FoldShapes(), SerialLoops())
+"""What is done to a step within a budget before anything is planned."""
+
+
+def cost_graph_of(item: GrapplerItem, costs: CostModel | str, name: str = "") -> CostGraph:
+    """The step of an item as the planner sees it: see `memopt.cost_graph`.
+
+    Args:
+        item: The graph and its use.
+        costs: How long operations take; see `choose_planning_costs`.
+        name: What the cost graph is called.
+
+    Raises:
+        InvalidGraphError: The graph breaks a rule, has no operation, or sizes are not known.
+    """
+    properties = Properties.of(item)
+    properties.require()
+    graph = from_graph_def(item.graph_def)
+    known = Context.of_item(item, properties)
+    context = replace(known, costs=choose_planning_costs(costs, item))
+    rewriter = Rewriter(graph)
+    for pass_ in _BEFORE_PLANNING:
+        pass_.run(rewriter, context)
+    order = Ordering().order(graph, context)
+    if order is None or not order.sequence:
+        raise InvalidGraphError("the graph has no operation that runs")
+    network = network_of(graph, order.buffer_graph, order.sequence, context)
+    return replace(Reduction.of(network, {}).cost_graph, name=name)
