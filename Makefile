@@ -79,6 +79,7 @@ benchmark: $(SETUP)  ## the tables of the README
 	$(BIN)/python benchmarks/fitting.py --unchanged
 	$(BIN)/python benchmarks/planning_speed.py
 	$(BIN)/python benchmarks/planning_graphs.py
+	$(BIN)/python benchmarks/step_instances.py
 	$(BIN)/python benchmarks/keras_default.py
 	$(BIN)/python benchmarks/kernel_memory.py
 	$(BIN)/python benchmarks/kernel_times.py
@@ -87,6 +88,7 @@ benchmark: $(SETUP)  ## the tables of the README
 	$(BIN)/python benchmarks/xla.py
 	$(BIN)/python benchmarks/saved_models.py
 	$(BIN)/python benchmarks/fleet.py --ray 1 2
+	$(BIN)/python benchmarks/search_workers.py --ray 2
 	$(BIN)/python benchmarks/report_page.py
 
 benchmark-gpu: $(SETUP)  ## what is measured on a GPU
