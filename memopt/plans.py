@@ -150,6 +150,7 @@ def cost_graph(
     Raises:
         FileError: The path holds no graph.
         InvalidGraphError: The graph breaks a rule, has no operation, or sizes are not known.
+        OptionsError: XLA compiles the function.
     """
     from memopt.io import as_item
     from memopt.step_cost_graph import cost_graph_of

@@ -106,7 +106,8 @@ class SizePlanner:
         say: Is told of each probe.
         runtime: What kernels run on; this machine, without oneDNN, if not given.
         keep_open: Whether the graph that is rewritten has its dimensions open still.
-        spare_bytes: What is left to the allocator on top of what is planned.
+        spare_bytes: What is left to the allocator on top of what is planned; what is usual for the
+            limit if less than 0.
         elsewhere: Plans several sizes at once, in other processes; `None` if this one plans all.
         probes: What was planned, in order.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ from support.commands import assert_one_line, run
 from support.steps import tiny_step
 
 import memopt
-from memopt.errors import InvalidGraphError
+from memopt.errors import InvalidGraphError, OptionsError
 from memopt.models import MODELS
 from memopt.planning.checker import judge
 from memopt.planning.cost_graph import CostGraph
@@ -66,6 +67,12 @@ def test_what_is_no_step_is_refused(tmp_path: Path) -> None:
     assert_one_line(run("plan", tmp_path / "no.pb", "--budget", "60%"), "holds no graph")
     with pytest.raises(InvalidGraphError, match="no operation that runs"):
         memopt.cost_graph(memopt.GrapplerItem(type(memopt.optimize(step_graph()).graph_def)()))
+
+
+def test_a_step_that_xla_compiles_is_refused() -> None:
+    item = replace(step_graph(), compiled=True)
+    with pytest.raises(OptionsError, match="XLA compiles"):
+        memopt.cost_graph(item)
 
 
 def step_graph() -> memopt.GrapplerItem:
