@@ -46,12 +46,16 @@ class Capture:
     def result(self) -> GraphDef | None:
         """The graph; `None` if there was none.
 
-        Without memopt's mark, and without what lies beside what, since all nodes are placed.
+        Without memopt's mark, and without what lies beside what, since all nodes are placed. A node
+        that Grappler made after another one has the other one's shapes, which it says are its own,
+        as nodes of SavedModels do; TensorFlow would refuse that in a graph that it imports.
         """
         if self._graph_def is not None:
             for node in self._graph_def.node:
                 node.attr.pop(marks.SEEN, None)
                 node.attr.pop("_class", None)
+                if _is_of_grappler(node.name):
+                    node.attr.pop("_output_shapes", None)
         return self._graph_def
 
 
@@ -69,3 +73,9 @@ def capturing(*, in_session: bool = False) -> Iterator[Capture]:
 def current_capture() -> Capture | None:
     """What takes the graphs of this thread, if anything does."""
     return _capturing.get()
+
+
+def _is_of_grappler(name: str) -> bool:
+    """Whether Grappler made a node: it puts the optimizer that did into the name."""
+    parts = name.split("/")
+    return any(part == "ConstantFolding" or part.endswith("Optimizer") for part in parts)

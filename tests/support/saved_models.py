@@ -87,3 +87,15 @@ def read_message(path: Path) -> Any:
     from tensorflow.core.protobuf import saved_model_pb2
 
     return saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+
+
+def nodes_of(path: Path) -> list[str]:
+    """The names of all nodes in the functions of a SavedModel."""
+    from memopt.saved_model.files import read_saved_model
+
+    return [
+        node.name
+        for meta_graph in read_saved_model(path).meta_graphs
+        for function in meta_graph.graph_def.library.function
+        for node in function.node_def
+    ]
