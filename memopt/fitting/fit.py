@@ -191,8 +191,10 @@ def _elsewhere(planner: SizePlanner, jobs: int | None, on: str | None) -> Iterat
     from memopt.workers.places import Places
 
     with probes_on(Places(jobs, on), planner) as planner.elsewhere:
-        yield
-    planner.elsewhere = None
+        try:
+            yield
+        finally:
+            planner.elsewhere = None
 
 
 def _both(say: Callable[[str], None], under_way: Task) -> Callable[[str], None]:

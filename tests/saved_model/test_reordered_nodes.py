@@ -22,22 +22,16 @@ def save_scattering(path: Path) -> Path:
     Grappler turns that around, and the new Cast says that it has the shape of the old one.
     """
 
-    @tf.function
-    def scattered(hidden: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    def scatter(hidden: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
         indices = tf.reshape(tf.cast(places, tf.int64), (ROWS, 1))
         return tf.scatter_nd(indices, hidden, tf.constant((TABLE, WIDTH), tf.int64))
 
+    scattered = tf.function(scatter)
     net = tf.Module()
     net.weights = [
         tf.Variable(tf.random.stateless_normal((WIDTH, WIDTH), (1, n))) for n in range(4)
     ]
 
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec((ROWS, WIDTH), tf.float32, "x"),
-            tf.TensorSpec((ROWS,), tf.int32, "places"),
-        ]
-    )
     def train(x: tf.Tensor, places: tf.Tensor) -> dict[str, tf.Tensor]:
         with tf.GradientTape() as tape:
             hidden = x
@@ -48,8 +42,12 @@ def save_scattering(path: Path) -> Path:
             weight.assign_sub(0.1 * gradient)
         return {"loss": loss}
 
-    net.train = train
-    tf.saved_model.save(net, str(path), signatures={"train": train})
+    specs = [
+        tf.TensorSpec((ROWS, WIDTH), tf.float32, "x"),
+        tf.TensorSpec((ROWS,), tf.int32, "places"),
+    ]
+    net.train = tf.function(train, input_signature=specs)
+    tf.saved_model.save(net, str(path), signatures={"train": net.train})
     return path
 
 
