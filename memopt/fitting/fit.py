@@ -190,7 +190,8 @@ def _elsewhere(planner: SizePlanner, jobs: int | None, on: str | None) -> Iterat
     from memopt.fitting.elsewhere import probes_on
     from memopt.workers.places import Places
 
-    with probes_on(Places(jobs, on), planner) as planner.elsewhere:
+    with probes_on(Places(jobs, on), planner) as workers:
+        planner.elsewhere = workers
         try:
             yield
         finally:
