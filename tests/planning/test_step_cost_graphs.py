@@ -19,6 +19,9 @@ from memopt.planning.cost_graph import CostGraph
 if TYPE_CHECKING:
     from pathlib import Path
 
+SMALL = ("mlp", "lstm", "unet")
+"""Models whose steps are read in no time."""
+
 
 @pytest.fixture(scope="module")
 def step_file(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -27,7 +30,13 @@ def step_file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in SMALL else pytest.mark.slow)
+        for name in sorted(MODELS)
+    ],
+)
 def test_its_peak_is_that_of_the_ordered_step(name: str) -> None:
     """But for what was folded, which together is less than a two-hundredth of it.
 
