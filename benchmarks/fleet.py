@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
 from machine import describe_machine
 from rich.console import Console
 from rich.table import Table
+from support.ray_cluster import ray_cluster
 
 import memopt
 from memopt.models import MODELS
@@ -151,18 +154,8 @@ def _on_ray(
     paths: Sequence[Path], budgets: Sequence[str], algorithm: str, jobs: int
 ) -> dict[str, Any]:
     """The same on a Ray cluster of this machine, with one CPU for each worker."""
-    from ray.cluster_utils import Cluster
-
-    # Ray's processes stand behind all others of the machine unless they are told not to.
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray spells it so
-    head = {"num_cpus": 1, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    for _ in range(jobs - 1):
-        cluster.add_node(num_cpus=1)
-    try:
+    with ray_cluster(jobs) as cluster:
         return run_fleet(paths, budgets, algorithm, jobs, cluster.address)
-    finally:
-        cluster.shutdown()
 
 
 if __name__ == "__main__":

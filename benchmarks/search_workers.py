@@ -15,21 +15,20 @@ import json
 import os
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
-# Ray's processes stand behind all others of the machine unless they are told not to.
-os.environ.setdefault("RAY_worker_niceness", "0")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from machine import describe_machine
 from rich.console import Console
 from rich.table import Table
 from support.layered_graphs import layered_graph
+from support.ray_cluster import ray_cluster
 
 import memopt
 from memopt.errors import BudgetError
@@ -56,8 +55,8 @@ def main() -> None:
     places = [("here", {}), *((f"{jobs} processes", {"jobs": jobs}) for jobs in arguments.jobs)]
     rows = [row for name, search in searches(arguments) for row in at(places, name, search)]
     for cpus in arguments.ray:
-        with cluster(cpus) as address:
-            place = (f"Ray, {cpus} CPUs", {"on": address})
+        with ray_cluster(cpus) as made:
+            place = (f"Ray, {cpus} CPUs", {"on": made.address})
             rows += [
                 row for name, search in searches(arguments) for row in at([place], name, search)
             ]
@@ -116,21 +115,6 @@ def at(
         }
         print(json.dumps(row), file=sys.stderr, flush=True)
         yield row
-
-
-@contextmanager
-def cluster(cpus: int) -> Iterator[str]:
-    """The address of a Ray cluster with a node for each CPU."""
-    from ray.cluster_utils import Cluster
-
-    head = {"num_cpus": 1, "include_dashboard": False}
-    made = Cluster(initialize_head=True, head_node_args=head)
-    for _ in range(cpus - 1):
-        made.add_node(num_cpus=1)
-    try:
-        yield made.address
-    finally:
-        made.shutdown()
 
 
 if __name__ == "__main__":

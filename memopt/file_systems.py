@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 SCHEME = "://"
 """What paths have in them that are not of this machine's own file system."""
+MOST_FILES = 100_000
+"""The most that a folder may have: more are no model's."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*\Z")
 
 

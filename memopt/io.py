@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 SIZE_LIMIT_BYTES = (1 << 31) - 1
 """The largest message that protobuf can hold."""
 
+GRAPH_SUFFIXES = (".pb", ".pbtxt", ".meta")
+"""What names of graph files end in, in small letters; none of these is the end of another."""
+
 _NODE_NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_.\\/>-]*")
 _OP_NAME = re.compile(r"[A-Za-z0-9_.>]+")
 _UNSPELLABLE = re.compile("[\0\ud800-\udfff]")
@@ -69,6 +72,11 @@ class GraphFile:
         message.CopyFrom(self.message)
         message.graph_def.CopyFrom(graph_def)
         return replace(self, message=message)
+
+
+def is_graph_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a file holds a graph, by its name."""
+    return os.fspath(path).lower().endswith(GRAPH_SUFFIXES)
 
 
 def read_graph(path: str) -> GraphFile:

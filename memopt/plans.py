@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memopt.costs.choice import AUTO
+from memopt.io import as_item, is_graph_file
 from memopt.options import PlanBudget
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from memopt.planning.sweep import PlanEach
 
     CostGraphSource = CostGraph | Mapping[str, Any] | str | os.PathLike[str]
-
-_GRAPH_SUFFIXES = (".pb", ".pbtxt", ".meta")
 
 
 def plan(
@@ -149,19 +148,14 @@ def cost_graph(
 
     Raises:
         FileError: The path holds no graph.
-        InvalidGraphError: The graph breaks a rule, has no operation, or sizes are not known.
+        InvalidGraphError: The graph breaks a rule, something named is missing, no operation runs,
+            or sizes are not known.
         OptionsError: XLA compiles the function.
     """
-    from memopt.io import as_item
     from memopt.step_cost_graph import cost_graph_of
 
     name = Path(graph).stem if isinstance(graph, (str, os.PathLike)) else ""
     return cost_graph_of(as_item(graph, fetch, feed), costs, name)
-
-
-def is_graph_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a file holds a graph and not a cost graph, by its name."""
-    return os.fspath(path).lower().endswith(_GRAPH_SUFFIXES)
 
 
 def as_cost_graph(source: CostGraphSource) -> CostGraph:

@@ -14,6 +14,7 @@ from memopt.graph.rewriter import Rewriter
 from memopt.optimizer import MemoryOptimizer
 from memopt.options import Level
 from memopt.passes import Fission, Ordering
+from memopt.prepared import verify_item
 from memopt.rematerialization.planned.reduction import Reduction
 from memopt.rematerialization.rewriting.eligibility import network_of
 from memopt.shapes.properties import Properties
@@ -44,9 +45,10 @@ def cost_graph_of(item: GrapplerItem, costs: CostModel | str, name: str = "") ->
             "XLA compiles the function, and then it does not need what its operations need; "
             "memopt.compiled_memory tells what it does"
         )
+    graph = from_graph_def(item.graph_def)
+    verify_item(graph, item)
     properties = Properties.of(item)
     properties.require()
-    graph = from_graph_def(item.graph_def)
     known = Context.of_item(item, properties)
     context = replace(known, costs=choose_planning_costs(costs, item))
     rewriter = Rewriter(graph)

@@ -58,10 +58,8 @@ def plan(
         raise click.UsageError("give either --budget or --sweep")
     if budget is None and not sweeps and export is None:
         raise click.UsageError("give --budget, --sweep or --export")
-    if svg is not None and not sweeps:
-        raise click.UsageError("--svg is the curve of a --sweep")
-    if not sweeps and (jobs, on) != (None, None):
-        raise click.UsageError("--jobs and --on are for the budgets of a --sweep")
+    if not sweeps:
+        _refuse_of_sweeps(svg, jobs, on)
     from memopt.plans import plan as plan_cost_graph
     from memopt.plans import sweep
 
@@ -86,6 +84,13 @@ def plan(
     _print_curve(curve, Path(cost_graph).stem, svg, as_json=as_json)
 
 
+def _refuse_of_sweeps(svg: str | None, jobs: int | None, on: str | None) -> None:
+    if svg is not None:
+        raise click.UsageError("--svg is the curve of a --sweep")
+    if jobs is not None or on is not None:
+        raise click.UsageError("--jobs and --on are for the budgets of a --sweep")
+
+
 def _parsed(budget: str) -> PlanBudget:
     from memopt.options import PlanBudget
 
@@ -96,7 +101,8 @@ def _parsed(budget: str) -> PlanBudget:
 
 
 def _loaded(path: str) -> CostGraph:
-    from memopt.plans import as_cost_graph, is_graph_file
+    from memopt.io import is_graph_file
+    from memopt.plans import as_cost_graph
 
     if not is_graph_file(path):
         return as_cost_graph(path)

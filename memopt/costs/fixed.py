@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.costs.cost_model import Cost
 from memopt.errors import FileError, OptionsError
+from memopt.file_systems import file_system_of
 from memopt.io import write_bytes
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class FixedCosts:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], fallback: CostModel) -> FixedCosts:
-        """The table in a file; anywhere that `tf.io.gfile` reaches.
+        """The table in a file; anywhere that `tf.io.gfile` or fsspec reaches.
 
         Raises:
             FileError: There is no such file, it is larger than `SIZE_LIMIT_BYTES`, or it holds no
@@ -92,23 +93,20 @@ class FixedCosts:
 
 
 def read_file(path: str, limit_bytes: int) -> bytes:
-    """A file's content; anywhere that `tf.io.gfile` reaches.
+    """A file's content; anywhere that `tf.io.gfile` or fsspec reaches.
 
     Raises:
         FileError: There is no such file, or it has more bytes than the limit.
     """
-    import tensorflow as tf
-
     try:
-        size_bytes = tf.io.gfile.stat(path).length
-        if size_bytes > limit_bytes:
-            raise FileError(f"{path}: has {size_bytes} bytes; at most {limit_bytes} are read")
-        with tf.io.gfile.GFile(path, "rb") as stream:
-            content: bytes = stream.read()
-    except (tf.errors.OpError, ValueError) as error:
-        reason = getattr(error, "message", error)
-        raise FileError(f"{path}: cannot be read: {reason}") from error
-    return content
+        with file_system_of(path) as files:
+            size_bytes = files.size_bytes(path)
+            if size_bytes > limit_bytes:
+                raise FileError(f"{path}: has {size_bytes} bytes; at most {limit_bytes} are read")
+            with files.open(path, "rb") as stream:
+                return stream.read()
+    except ValueError as error:
+        raise FileError(f"{path}: cannot be read: {error}") from error
 
 
 def _parse(path: str, content: bytes) -> dict[str, dict[str, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from memopt.fitting.planner import Probe, SizePlanner
     from memopt.workers.executor import Executor
     from memopt.workers.inputs import Input
-from memopt.workers.places import Places
+    from memopt.workers.places import Places
 
 _COSTS_FILE = "costs"
 
@@ -37,13 +36,11 @@ class ProbesOn:
     Attributes:
         executor: Where they are made.
         source: The step as a folder.
-        folder: A folder of this machine for what comes out of them.
         costs: How long operations take: a name, or a file of the step's folder.
     """
 
     executor: Executor
     source: Input
-    folder: Path
     costs: str
 
     @property
@@ -75,12 +72,9 @@ class ProbesOn:
         yield from (found[size] for size in sizes)
 
     def _order(self, planner: SizePlanner, size: int, is_quick: bool) -> SizeOrder:
-        folder = self.folder / uuid.uuid4().hex
-        folder.mkdir()
         runtime = planner.runtime
         return SizeOrder(
             str(self.source.path),
-            str(folder),
             size,
             is_quick,
             tuple((one.node, one.axis, one.size) for one in planner.dimensions),
@@ -110,12 +104,10 @@ def probes_on(places: Places, planner: SizePlanner) -> Iterator[ProbesOn]:
         TemporaryDirectory(prefix="memopt-fit-") as place,
         open_executor(places, process_variables()) as executor,
     ):
-        step, answers = Path(place, "step"), Path(place, "answers")
-        step.mkdir()
-        answers.mkdir()
+        step = Path(place)
         save_item(planner.item, step)
         costs = _put_costs(planner, step)
-        yield ProbesOn(executor, input_at(step), answers, costs)
+        yield ProbesOn(executor, input_at(step), costs)
 
 
 def _put_costs(planner: SizePlanner, step: Path) -> str:

@@ -22,7 +22,6 @@ class SizeOrder:
 
     Attributes:
         source: The step: a folder with the files of an item and, if `costs` names it, one of costs.
-        folder: Of no use here: figures are an answer, and who wants the graph makes it.
         size: The size.
         is_quick: Whether by the quick algorithm alone.
         dimensions: Node, axis and size of each open dimension; 0 for the size that is looked for.
@@ -32,12 +31,12 @@ class SizeOrder:
         costs: How long operations take: a name, or a file of the folder.
         onednn: Whether it is planned for oneDNN's kernels.
         keep_open: Whether the graph that is rewritten has its dimensions open still.
+        folder: Of no use here: figures are an answer, and who wants the graph makes it.
     """
 
     reads: ClassVar[None] = None
 
     source: str
-    folder: str
     size: int
     is_quick: bool
     dimensions: tuple[tuple[str, int, int], ...]
@@ -47,6 +46,7 @@ class SizeOrder:
     costs: str
     onednn: bool
     keep_open: bool
+    folder: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.errors import OptionsError
 from memopt.file_systems import is_remote
+from memopt.io import GRAPH_SUFFIXES
 from memopt.options import Budget, as_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
-_GRAPH_SUFFIXES = (".pbtxt", ".pb", ".meta")
 _LONGEST_NAME = 80
 _DIGEST_LENGTH = 8
 _UNITS = tuple((1 << 10 * power, unit) for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB")))
@@ -176,7 +176,7 @@ def _model_name(path: str) -> str:
     if last in ("", ".", ".."):
         last = Path(path).resolve().name
     lowered = last.lower()
-    suffix = next((each for each in _GRAPH_SUFFIXES if lowered.endswith(each)), "")
+    suffix = next((each for each in GRAPH_SUFFIXES if lowered.endswith(each)), "")
     return fit(last[: len(last) - len(suffix)]) or f"model-{_digest(path)}"
 
 

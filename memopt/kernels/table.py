@@ -10,6 +10,7 @@ from memopt.buffers.kernel_call import KernelMemory, Placement
 from memopt.cache_folder import cache_folder
 from memopt.costs.fixed import read_file
 from memopt.errors import FileError
+from memopt.file_systems import file_system_of
 from memopt.io import write_bytes
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class KernelTable:
 
     @classmethod
     def load(cls, path: str) -> KernelTable:
-        """The table in a file; anywhere that `tf.io.gfile` reaches.
+        """The table in a file; anywhere that `tf.io.gfile` or fsspec reaches.
 
         Raises:
             FileError: There is no such file, it is larger than `SIZE_LIMIT_BYTES`, or it holds no
@@ -180,9 +181,9 @@ def load_or_empty(path: str) -> KernelTable:
     Raises:
         FileError: The file holds no table.
     """
-    import tensorflow as tf
-
-    return KernelTable.load(path) if tf.io.gfile.exists(path) else KernelTable()
+    with file_system_of(path) as files:
+        is_there = files.exists(path)
+    return KernelTable.load(path) if is_there else KernelTable()
 
 
 def _gpu_model() -> str:

@@ -20,7 +20,8 @@ from memopt.display import (
     change_text,
     count_text,
 )
-from memopt.errors import FileError, MemoptError
+from memopt.errors import MemoptError
+from memopt.file_systems import file_system_of
 from memopt.io import write_bytes
 
 if TYPE_CHECKING:
@@ -241,13 +242,9 @@ def write_report(folder: str, record: GraphRecord, report: OptimizationReport) -
     Raises:
         FileError: It cannot be written.
     """
-    import tensorflow as tf
-
     content: dict[str, Any] = {"graph": asdict(record), "report": report.to_json()}
     path = f"{folder.rstrip('/')}/{record.fingerprint}-{report.level.value}.json"
-    try:
-        tf.io.gfile.makedirs(folder)
-    except tf.errors.OpError as error:
-        raise FileError(f"{folder}: cannot be made: {error.message}") from error
+    with file_system_of(folder, "made") as files:
+        files.make_folders(folder)
     write_bytes(path, json.dumps(content, indent=1).encode())
     return path

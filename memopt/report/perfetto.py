@@ -28,7 +28,7 @@ def write_trace(path: str, shown: Any, *others: Any) -> None:
     """Write the trace of a result to a file, whole or not at all.
 
     Args:
-        path: The file; anywhere that `tf.io.gfile` reaches.
+        path: The file; anywhere that `tf.io.gfile` or fsspec reaches.
         shown: An OptimizationResult or its report, a MemoryAnalysis or a Verification.
         others: What belongs to it: the Verification of a rewriting.
 

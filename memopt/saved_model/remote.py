@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from memopt.display import bytes_text
 from memopt.errors import FileError
-from memopt.file_systems import file_system_of, is_remote
+from memopt.file_systems import MOST_FILES, file_system_of, is_remote
 from memopt.saved_model.files import MODEL_FILE
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from memopt.file_systems import FileSystem
 
-MOST_FILES = 100_000
 _CHUNK_BYTES = 8 << 20
 _NO_LIMIT = 1 << 62
 

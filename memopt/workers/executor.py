@@ -27,7 +27,7 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """An empty folder of this machine for what comes out."""
+        """An empty folder of this machine for what comes out, if files do."""
         return Path(self.order.folder)
 
 

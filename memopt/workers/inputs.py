@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memopt.errors import FileError
+from memopt.file_systems import MOST_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from tempfile import TemporaryDirectory
-
-MOST_FILES = 100_000
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class Order(Protocol):
 
     @property
     def folder(self) -> str:
-        """An empty folder of that machine for what comes out beside the answer."""
+        """An empty folder of that machine for files that come out beside the answer, if any do."""
 
     @property
     def reads(self) -> Collection[str] | None:

@@ -54,11 +54,6 @@ class Places:
             parse_bytes(str(self.memory_limit))
 
     @property
-    def are_named(self) -> bool:
-        """Whether tasks are to run anywhere but in this process."""
-        return self.jobs is not None or self.on is not None
-
-    @property
     def memory_bytes(self) -> int | None:
         """The memory limit, if there is one."""
         return None if self.memory_limit is None else parse_bytes(str(self.memory_limit))

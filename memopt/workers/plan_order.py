@@ -20,25 +20,25 @@ class PlanOrder:
 
     Attributes:
         source: The cost graph: a file.
-        folder: Of no use here: a plan is an answer.
         budget_bytes: What may be in use at any step, everything included.
         seed: Of the search.
         exact: Whether CP-SAT goes on where the search ends.
         most_s: For how long it may go on; `None` for as long as suits the graph's size.
         lowest: The sequence with the lowest peak, operations by index.
         swapped: For each of them, 1 if it is a swap in.
+        folder: Of no use here: a plan is an answer.
     """
 
     reads: ClassVar[None] = None
 
     source: str
-    folder: str
     budget_bytes: int
     seed: int
     exact: bool
     most_s: float | None
     lowest: tuple[int, ...]
     swapped: tuple[int, ...]
+    folder: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

@@ -64,11 +64,8 @@ def _jobs(executor: Executor, source: Input, sweep: Sweep, limits: Sequence[int]
             return
         turns = math.ceil((len(limits) - number) / max(executor.width, 1))
         most_s = None if math.isinf(sweep.left_s) else max(sweep.left_s / turns, 0.0)
-        folder = source.path.with_name(f"plan-{number}")
-        folder.mkdir()
         order = PlanOrder(
             str(source.path),
-            str(folder),
             budget_bytes,
             sweep.seed,
             sweep.exact,

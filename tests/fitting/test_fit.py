@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.steps import save_open_step
 
 import memopt
 from memopt.errors import BudgetError, OptionsError, OutOfMemoryError
@@ -29,9 +30,7 @@ SIZES = 256
 
 @pytest.fixture(scope="module")
 def step_file(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = str(tmp_path_factory.mktemp("files") / "step.pb")
-    memopt.save(MODELS["mlp"](batch=None, width=64, layers=8).function, path)
-    return path
+    return save_open_step(tmp_path_factory.mktemp("files"))
 
 
 @pytest.fixture(scope="module")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import pytest
 from support.layered_graphs import layered_graph
+from support.ray_cluster import ray_cluster
+from support.steps import save_open_step
 
 import memopt
 from memopt.fleets.manifest import JOURNAL
@@ -38,16 +38,8 @@ PATIENCE_S = 120.0
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    from ray.cluster_utils import Cluster
-
-    # Ray's processes stand behind all others of the machine unless they are told not to.
-    with mock.patch.dict(os.environ, {"RAY_worker_niceness": "0"}):
-        head = {"num_cpus": 1, "include_dashboard": False}
-        made = Cluster(initialize_head=True, head_node_args=head)
-        for _ in range(2):
-            made.add_node(num_cpus=1)
+    with ray_cluster(3) as made:
         yield made
-        made.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -154,11 +146,8 @@ def test_plans_of_a_sweep_and_of_sizes_are_made_on_a_cluster(cluster: Any, folde
     graph = layered_graph(60, seed=2)
     here, there = (memopt.sweep(graph, budgets=6, on=on) for on in (None, cluster.address))
     assert [(one.sequence, one.cost) for one in here] == [(one.sequence, one.cost) for one in there]
-    path = folder / "open.pb"
-    memopt.save(MODELS["mlp"](batch=None, width=64, layers=8).function, path)
+    path = save_open_step(folder)
     options: dict[str, Any] = {"max_overhead": "40%", "run": False, "multiple_of": 256}
-    alone, together = (
-        memopt.fit(str(path), "8MiB", on=on, **options) for on in (None, cluster.address)
-    )
+    alone, together = (memopt.fit(path, "8MiB", on=on, **options) for on in (None, cluster.address))
     assert alone.size == together.size
     assert alone.graph_def == together.graph_def

@@ -78,6 +78,14 @@ def test_what_is_no_step_is_refused(tmp_path: Path) -> None:
         memopt.cost_graph(memopt.GrapplerItem(type(memopt.optimize(step_graph()).graph_def)()))
 
 
+@pytest.mark.parametrize(
+    "named", [{"fetch": ["nope:0"]}, {"fetch": ["nope"]}, {"feed": ["nope:0"]}]
+)
+def test_what_is_named_and_missing_is_told(step_file: str, named: dict[str, list[str]]) -> None:
+    with pytest.raises(InvalidGraphError, match=r"'nope.*does not exist"):
+        memopt.cost_graph(step_file, **named)  # type: ignore[arg-type]  # by name
+
+
 def test_a_step_that_xla_compiles_is_refused() -> None:
     item = replace(step_graph(), compiled=True)
     with pytest.raises(OptionsError, match="XLA compiles"):

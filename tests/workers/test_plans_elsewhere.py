@@ -10,6 +10,7 @@ import pytest
 from support.commands import run
 from support.cost_graphs import random_graph
 from support.layered_graphs import layered_graph
+from support.steps import save_open_step
 
 import memopt
 from memopt.costs.fixed import FixedCosts
@@ -19,7 +20,6 @@ from memopt.fitting.dimensions import find_dimensions
 from memopt.fitting.elsewhere import probes_on
 from memopt.fitting.planner import SizePlanner
 from memopt.io import as_item
-from memopt.models import MODELS
 from memopt.planning.sweep import Sweep
 from memopt.workers.places import Places
 from memopt.workers.plan_order import PlanOrder
@@ -33,9 +33,7 @@ SOON_S = 0.001
 
 @pytest.fixture(scope="module")
 def step_file(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = str(tmp_path_factory.mktemp("files") / "step.pb")
-    memopt.save(MODELS["mlp"](batch=None, width=64, layers=8).function, path)
-    return path
+    return save_open_step(tmp_path_factory.mktemp("files"))
 
 
 def test_a_sweep_has_the_same_plans_wherever_they_are_made() -> None:
@@ -116,5 +114,5 @@ def test_bad_numbers_of_processes(jobs: int) -> None:
 
 
 def test_an_order_for_a_plan_is_plain_data() -> None:
-    order = PlanOrder("graph.json", "out", 1000, 3, True, 1.5, (0, 1, 2, 1), (0, 0, 0, 1))
+    order = PlanOrder("graph.json", 1000, 3, True, 1.5, (0, 1, 2, 1), (0, 0, 0, 1), "out")
     assert PlanOrder.from_json(json.loads(json.dumps(order.to_json()))) == order

@@ -73,7 +73,8 @@ def write_page(path: str, shown: Any, *others: Any) -> None:
     """Write the report page of a result to a file, whole or not at all.
 
     Args:
-        path: The file; for what TensorFlow was needed for, anywhere that `tf.io.gfile` reaches.
+        path: The file; of what TensorFlow was needed for anywhere that `tf.io.gfile` or
+            fsspec reaches.
         shown: As for `page_html`.
         others: As for `page_html`.
 
