@@ -15,7 +15,13 @@ from memopt.buffers.placed_tensors import PlacedTensors, allocated_bytes
 from memopt.buffers.tensor_lists import add_list_op
 from memopt.buffers.variables import Variables
 from memopt.graph.functiondef import ARGUMENT, RESULT
-from memopt.graph.op_types import REF_VARIABLES, called_functions
+from memopt.graph.op_types import (
+    MERGES,
+    NEXT_ITERATIONS,
+    REF_VARIABLES,
+    SWITCHES,
+    called_functions,
+)
 from memopt.graph.running import roots_of
 from memopt.graph.traversal import Numbering
 from memopt.shapes.constant_folding import Folding
@@ -96,6 +102,7 @@ class BufferBuilder:
         self._callee = callee
         self._arguments = arguments
         self._variables = Variables(self.tensors, handles)
+        self._given_to_branches: set[int] = set()
 
     def run(self) -> None:
         """Place all outputs."""
@@ -279,10 +286,32 @@ class BufferBuilder:
     def _place_output(self, place: int, port: int, placement: Placement) -> int:
         inputs = self.tensors.numbering.nodes[place].inputs
         if placement.alias >= 0:
-            return self.tensors.buffer(inputs[placement.alias])
+            return self._shared(self.tensors.numbering.nodes[place], inputs[placement.alias])
         reusable = self._free_buffers(self.tensors.numbering.nodes[place], placement.reuses)
         # Inputs that it may take over are as large as the output: a larger buffer has more in it.
         return self.tensors.put(place, self.tensors.output_bytes(place, port), reusable)
+
+    def _shared(self, node: Node, source: Tensor) -> int:
+        """The buffer of an input that an output is as well.
+
+        Of what a Merge joins it is what was made in a branch: where what was there before is handed
+        on, that is in use in its place.
+        """
+        buffer = self.tensors.buffer(source)
+        if node.op in SWITCHES:
+            self._given_to_branches.add(buffer)
+        if node.op not in MERGES or any(t.node.op in NEXT_ITERATIONS for t in node.inputs):
+            return buffer
+        pool = self.tensors.pool
+        joined = dict.fromkeys(self.tensors.buffer(tensor) for tensor in node.inputs)
+        return min(
+            joined,
+            key=lambda each: (
+                pool.lasting[each],
+                each in self._given_to_branches,
+                -pool.size_bytes[each],
+            ),
+        )
 
     def _free_buffers(self, node: Node, slots: Sequence[int]) -> list[int]:
         """The buffers at input slots, without those that the node reads twice: it holds them."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph.op_types import CONTROL_FLOW
+from memopt.sequencing.branches import NO_BRANCHES, Branches
 from memopt.sequencing.devices import queue_names
-from memopt.sequencing.frames import find_places
+from memopt.sequencing.frames import OUTSIDE, find_places
 from memopt.sequencing.holding_edges import HoldingEdges
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from memopt.buffers.buffer_graph import BufferGraph
     from memopt.graph.graph import Node
+    from memopt.sequencing.branches import Conditions
     from memopt.sequencing.frames import Place
 
 _NO_ENDS = CONTROL_FLOW | frozenset(
@@ -38,12 +40,14 @@ class Chain(NamedTuple):
         nodes: The nodes, as numbers, in the order of the sequence.
         edges: What it takes to keep them in that order.
         in_loop: Whether they run once for each turn of a loop.
+        branches: Which of them run on one side of a branch only, and where sides join.
     """
 
     device: str
     nodes: list[int]
     edges: list[ControlEdge]
     in_loop: bool = False
+    branches: Branches = NO_BRANCHES
 
 
 def enforce(
@@ -58,9 +62,10 @@ def enforce(
     1. Nodes are ordered that hold memory: that make or read a buffer of at least `smallest_bytes`,
        or have so much scratch memory. What was there before the step and stays does not count,
        nor does a node that hands on what it reads: its users read that after it.
-    2. Nodes of one device, one loop and one branch form a chain. No edge leads from one chain to
-       another: none makes a device wait for another, crosses a frame's border, or comes out of a
-       branch that may be dead.
+    2. Nodes of one device form a chain, of those in loops those of one loop and one branch. No edge
+       leads from one chain to another: none makes a device wait for another, or crosses a frame's
+       border. What is in a branch waits for what is outside. No edge comes out of a branch, which
+       may be dead: what is outside waits for the Merges that join its sides.
     3. Two neighbours of a chain get an edge, unless a path leads from the one to the other, by the
        graph's edges or by those added, through any nodes. (Such a path over a third node of the
        chain there cannot be. So this is the transitive reduction.) A path into a Merge counts for
@@ -104,49 +109,74 @@ def find_chains(
     fed: Collection[str] = (),
 ) -> list[Chain]:
     """The chains in which there is something to order, without edges; see `enforce`."""
-    places = find_places(buffer_graph.nodes, sequence)
+    nodes = buffer_graph.nodes
+    places = find_places(nodes, sequence)
     matters = _find_nodes_that_matter(buffer_graph, sequence, smallest_bytes, fed)
+    branches = Branches.of(nodes, places, sequence, matters)
     chains: dict[tuple[str, Place], Chain] = {}
-    names = queue_names({buffer_graph.nodes[node].device for node in sequence})
+    names = queue_names({nodes[node].device for node in sequence})
     for node in sequence:
-        if matters[node]:
-            device, place = names[buffer_graph.nodes[node].device], places[node]
-            chain = Chain(device, [], [], in_loop=bool(place.frames))
+        if matters[node] or node in branches.joins:
+            device, place = names[nodes[node].device], places[node]
+            if not place.frames:
+                place = OUTSIDE
+            chain = Chain(device, [], [], bool(place.frames), branches)
             chains.setdefault((device, place), chain).nodes.append(node)
     return [chain for chain in chains.values() if len(chain.nodes) > 1]
 
 
 class _Links:
-    """A chain whose nodes are linked one after the other, and whom its last nodes wait for."""
+    """A chain whose nodes are linked one after the other, and whom its next nodes wait for."""
 
     def __init__(self, chain: Chain, search: _PathSearch) -> None:
         self.chain = chain
         self._search = search
+        self._branches = chain.branches
         self._before: list[int] = []
-        self._last: list[int] = []
+        self._recent: set[ControlEdge] = set()
+        self._newest: int | None = None
+        self._last: dict[Conditions, list[int]] = {}
+        self._around: dict[Conditions, list[Conditions]] = {}
 
     def append(self, node: int, pairs: Mapping[int, int]) -> None:
-        """Let a node wait for the last one, or for the same as that, with which it makes a pair."""
-        if self._last and pairs.get(self._last[-1]) == node:
-            self._join(node)
+        """Let a node wait for the last ones, or for the same as what it makes a pair with."""
+        conditions = self._branches.of_node(node)
+        if node in self._branches.joins:
+            self._last_of(conditions).append(node)
             return
-        self._before, self._last = self._last, [node]
+        last = self._last_of(conditions)
+        if self._newest is not None and pairs.get(self._newest) == node and self._newest in last:
+            self._join(self._newest, node)
+            last.append(node)
+            return
+        self._before = [each for around in self._around[conditions] for each in self._last[around]]
+        self._newest, self._recent = node, set()
         for before in self._before:
             if not self._search.leads(before, node):
                 self._add(before, node)
+        self._last[conditions] = [node]
 
-    def _join(self, second: int) -> None:
-        (first,) = self._last
-        self._last.append(second)
+    def _last_of(self, conditions: Conditions) -> list[int]:
+        """The last ones that run under the same conditions."""
+        if conditions not in self._last:
+            for other, around in self._around.items():
+                if conditions < other:
+                    around.append(conditions)
+            self._around[conditions] = [conditions, *(c for c in self._last if c < conditions)]
+            self._last[conditions] = []
+        return self._last[conditions]
+
+    def _join(self, first: int, second: int) -> None:
         for before in self._before:
             is_needed = not self._search.leads(before, second)
-            if is_needed or ControlEdge(before, first) in self.chain.edges[-len(self._before) :]:
+            if is_needed or ControlEdge(before, first) in self._recent:
                 self._add(before, second)
                 self._add(before, first)
 
     def _add(self, before: int, after: int) -> None:
         edge = ControlEdge(before, after)
-        if edge not in self.chain.edges[-4:]:
+        if edge not in self._recent:
+            self._recent.add(edge)
             self.chain.edges.append(edge)
             self._search.add(edge)
 

@@ -9,12 +9,33 @@ from memopt.graph import op_types
 from memopt.graph.traversal import Numbering
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from memopt.graph.graph import Graph, Node, Tensor
 
-Condition = tuple[object, ...]
-"""What must be so for a node to be alive: which side of which predicate, or which Merge."""
+
+class Side(NamedTuple):
+    """That one side of a branch is taken.
+
+    Attributes:
+        predicate: The node and the output port that decide.
+        sides: How many there are.
+        side: Which one.
+    """
+
+    predicate: tuple[int, int]
+    sides: int
+    side: int
+
+
+class Joined(NamedTuple):
+    """That something comes to a Merge, of which nobody knows when that is."""
+
+    merge: int
+
+
+Condition = Side | Joined
+"""What must be so for a node to be alive."""
 
 
 class Frame(NamedTuple):
@@ -31,8 +52,10 @@ class Place(NamedTuple):
     conditions: frozenset[Condition] = frozenset()
 
 
-_OUTSIDE = Place()
-_SIDES = 2
+OUTSIDE = Place()
+"""Outside of loops and branches."""
+
+_TWO_SIDES = 2
 
 
 def find_frames(nodes: Sequence[Node], order: Iterable[int]) -> list[int]:
@@ -47,7 +70,7 @@ def find_frames(nodes: Sequence[Node], order: Iterable[int]) -> list[int]:
         nodes: All nodes, by number.
         order: Those that run, producers first, but for edges that close a loop.
     """
-    numbers: dict[Place, int] = {_OUTSIDE: 0}
+    numbers: dict[Place, int] = {OUTSIDE: 0}
     return [numbers.setdefault(place, len(numbers)) for place in find_places(nodes, order)]
 
 
@@ -58,7 +81,7 @@ def find_places(nodes: Sequence[Node], order: Iterable[int]) -> list[Place]:
         nodes: All nodes, by number.
         order: Those that run, producers first, but for edges that close a loop.
     """
-    found = [_OUTSIDE] * len(nodes)
+    found = [OUTSIDE] * len(nodes)
     if not any(node.op in op_types.CONTROL_FLOW for node in nodes):
         return found
     place_of: dict[Node, Place] = {}
@@ -152,13 +175,19 @@ def _place_of_reader(tensor: Tensor, place_of: dict[Node, Place]) -> Place:
     if node.op not in op_types.SWITCHES:
         return place
     predicate = node.inputs[1]
-    side = (predicate.node.index, predicate.port, tensor.port)
+    side = Side((predicate.node.index, predicate.port), _sides(node), tensor.port)
     return Place(place.frames, place.conditions | {side})
+
+
+def _sides(switch: Node) -> int:
+    """How many outputs a Switch has, of which one is alive."""
+    sides = switch.attributes.get("num_outs")
+    return _TWO_SIDES if sides is None else int(sides.i)
 
 
 def _place_behind(node: Node, place_of: dict[Node, Place]) -> Place:
     """Where a node runs that waits for another."""
-    place = place_of.get(node, _OUTSIDE)
+    place = place_of.get(node, OUTSIDE)
     if node.op in op_types.ENTERS:
         name = node.attributes.get("frame_name")
         frame = Frame(name.s if name is not None else b"", place.conditions)
@@ -166,6 +195,13 @@ def _place_behind(node: Node, place_of: dict[Node, Place]) -> Place:
     if node.op in op_types.EXITS and place.frames:
         return Place(place.frames[:-1], place.frames[-1].around)
     return place
+
+
+def _are_all_sides(conditions: Collection[Condition]) -> bool:
+    """Whether conditions are those of one predicate, each of its sides once."""
+    sides = [each for each in conditions if isinstance(each, Side)]
+    predicates = {(side.predicate, side.sides) for side in sides}
+    return len(predicates) == 1 and len(conditions) == len(sides) == sides[0].sides
 
 
 def _merged(node: Node, place_of: dict[Node, Place]) -> Place:
@@ -176,14 +212,14 @@ def _merged(node: Node, place_of: dict[Node, Place]) -> Place:
         if tensor.node.op not in op_types.NEXT_ITERATIONS
     ]
     if not sources:
-        return _OUTSIDE
+        return OUTSIDE
     frames = max((source.frames for source in sources), key=len)
     if len(sources) < len(node.inputs):
         return Place(frames, sources[0].conditions)
     shared = frozenset.intersection(*(source.conditions for source in sources))
     own = [source.conditions - shared for source in sources]
-    if len(own) == _SIDES and all(len(conditions) == 1 for conditions in own):
-        (left,), (right,) = own
-        if left[:2] == right[:2]:
+    if all(len(conditions) == 1 for conditions in own):
+        sides = {side for conditions in own for side in conditions}
+        if _are_all_sides(sides):
             return Place(frames, shared)
-    return Place(frames, shared | {("merge", node.index)})
+    return Place(frames, shared | {Joined(node.index)})

@@ -37,7 +37,7 @@ class HoldingEdges:
     """
 
     def __init__(self, buffer_graph: BufferGraph) -> None:
-        nodes = buffer_graph.nodes
+        nodes = self._nodes = buffer_graph.nodes
         self._producers = buffer_graph.producers
         self.parted = frozenset(n for n, node in enumerate(nodes) if falls_apart(node))
         # A Merge does not wait for the other side.
@@ -49,6 +49,11 @@ class HoldingEdges:
     def before(self, number: int) -> Sequence[int]:
         """The nodes whose ancestors a node waits for: for themselves as well but those `parted`."""
         return self._controls.get(number, self._producers[number])
+
+    def joined_by(self, number: int) -> Sequence[int]:
+        """Of a Merge the nodes that it joins."""
+        data = {tensor.node for tensor in self._nodes[number].inputs}
+        return [each for each in self._producers[number] if self._nodes[each] in data]
 
 
 def _controls(buffer_graph: BufferGraph, number: int) -> list[int]:

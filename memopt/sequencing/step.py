@@ -14,6 +14,7 @@ from memopt.graph import op_types
 from memopt.graph.functiondef import RESULT
 from memopt.graph.running import roots_of
 from memopt.graph.traversal import Numbering
+from memopt.sequencing.branches import gather
 from memopt.sequencing.devices import Devices
 from memopt.sequencing.enforcement import find_chains
 from memopt.sequencing.free_running import free_running_sequence, free_running_side_by_side
@@ -156,9 +157,10 @@ class Step:
     def settle(self, sequence: Sequence[int]) -> list[int]:
         """A sequence as it runs: on several devices side by side, each in its own order.
 
-        What oneDNN may fuse stands side by side, early or late: where it needs less.
+        Branches are gathered, and what oneDNN may fuse stands side by side, early or late: where it
+        needs less.
         """
-        settled = self._with_pairs(sequence)
+        settled = self._with_pairs(gather(self.buffer_graph.nodes, self.precedence, sequence))
         if self.devices is None:
             return settled
         return self.devices.side_by_side(self.precedence.producers, settled, self.times_ns)
@@ -194,10 +196,13 @@ class Step:
 
         timeline = simulate(self.buffer_graph, order)
         chains = find_chains(self.buffer_graph, order)
-        highest = highest_usage(timeline, chains[0].nodes, threads) if len(chains) == 1 else None
+        if len(chains) != 1:
+            return self.run_freely(threads)
+        chain = chains[0]
+        highest = highest_usage(timeline, chain.nodes, threads, chain.branches)
         if highest is None:
             return self.run_freely(threads)
-        return _raised(timeline, chains[0].nodes, highest)
+        return _raised(timeline, chain.nodes, highest)
 
     def run_freely(self, threads: int = 1) -> MemoryTimeline:
         """The memory of the step as TensorFlow would run it if nobody ordered it.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from memopt.buffers.buffer_graph import MemoryTimeline
+    from memopt.sequencing.branches import Branches
     from memopt.sequencing.precedence import Precedence
     from memopt.sequencing.windows import Room
 
@@ -42,8 +43,8 @@ def enforce_within(
     Where that takes too many edges, since little else orders the operations, windows are narrower.
     With one thread, and where operations on several devices have to be ordered, each operation
     waits for the one before it: see `enforce`. What may be in use is the limit only if all that is
-    ordered is one chain: no edge keeps a branch from running before or after what stands next to it
-    in the sequence.
+    ordered is one chain, in which nothing stands between what is in a branch and where its sides
+    join: what is outside waits for that alone.
 
     Args:
         timeline: The sequence, one operation at a time.
@@ -69,7 +70,7 @@ def enforce_within(
     for most_ahead in (MOST_AHEAD, *_LESS_AHEAD):
         room = Room(limit_bytes, threads, most_ahead)
         windows = find_chains_windows(timeline, chains, more, pairs, room)
-        edges = [_Edges(timeline, window, pairs).make() for window in windows]
+        edges = [_Edges(timeline, window, pairs, chains[0].branches).make() for window in windows]
         made = [each for each in edges if each is not None]
         if len(made) == len(chains):
             return [c._replace(edges=each) for c, each in zip(chains, made, strict=True)]
@@ -104,7 +105,7 @@ def find_chains_windows(
 ) -> list[ChainWindows]:
     """The widest windows of chains of one device in which no more is in use than a limit.
 
-    What may be in use is worked out over all chains, as if a branch kept its place in the sequence.
+    What may be in use is worked out over all chains, as if a loop kept its place in the sequence.
     What runs once for each turn of a loop keeps its order: what the turns hold is counted once.
 
     Args:
@@ -118,14 +119,15 @@ def find_chains_windows(
     from memopt.sequencing.windows import find_windows
 
     if len(chains) == 1:
-        waits = find_windows(timeline, chains[0].nodes, more[0], pairs, room)
+        waits = find_windows(timeline, chains[0].nodes, more[0], pairs, room, chains[0].branches)
         return [ChainWindows(chains[0].nodes, more[0], waits)]
     rank = {node: place for place, node in enumerate(timeline.sequence)}
     together = sorted(
         ((rank[node], number) for number, chain in enumerate(chains) for node in chain.nodes)
     )
     merged = [timeline.sequence[place] for place, _ in together]
-    waits = find_windows(timeline, merged, {k: v for e in more for k, v in e.items()}, pairs, room)
+    all_more = {node: others for each in more for node, others in each.items()}
+    waits = find_windows(timeline, merged, all_more, pairs, room, chains[0].branches)
     places: list[list[int]] = [[] for _ in chains]
     for place, (_, number) in enumerate(together):
         places[number].append(place)
@@ -190,11 +192,13 @@ class _Edges:
         timeline: MemoryTimeline,
         windows: ChainWindows,
         pairs: Mapping[int, int],
+        branches: Branches,
     ) -> None:
+        self._branches = branches
         self._chain, self._more, self._waits = windows
         self._pairs = pairs
         graph, sequence = timeline.buffer_graph, timeline.sequence
-        self._ancestry = Ancestry(graph, sequence, self._chain, REACH + 1, {})
+        self._ancestry = Ancestry(graph, sequence, self._chain, REACH + 1, {}, branches)
 
     def make(self) -> list[ControlEdge] | None:
         """The fewest edges that make every operation wait for what it has to, paths included.
@@ -231,10 +235,34 @@ class _Edges:
         while missing := needed & ~self._waited_for(unit):
             distance = (missing & -missing).bit_length() - 1
             needed = missing & ~(1 << distance)
-            before = self._chain[place - distance]
+            before = self._whom_to_wait_for(place, distance)
+            if before is None:
+                continue
             for node in unit:
                 yield ControlEdge(before, node)
                 self._ancestry.add(before, node)
+
+    def _whom_to_wait_for(self, place: int, distance: int) -> int | None:
+        """Another operation; if that is in a branch, the first Merge that tells of its end.
+
+        Args:
+            place: Of the one that waits.
+            distance: How far before it stands what it has to wait for.
+
+        Returns:
+            `None` if there is no such Merge before it, or if it joins sides itself.
+        """
+        node, before = self._chain[place], self._chain[place - distance]
+        if self._branches.may_wait(node, before):
+            return before
+        for back in range(distance - 1, 0, -1):
+            join = self._chain[place - back]
+            if join not in self._branches.joins:
+                continue
+            is_behind = self._ancestry.of(join) >> (distance - back) & 1
+            if is_behind and self._branches.may_wait(node, join):
+                return join
+        return None
 
     def _waited_for(self, unit: Sequence[int]) -> int:
         """What all of a unit wait for already, as bits by the distance to its first."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from memopt.sequencing.ancestry import MOST_AHEAD, REACH, Ancestry
+from memopt.sequencing.branches import NO_BRANCHES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from memopt.buffers.buffer_graph import MemoryTimeline
+    from memopt.sequencing.branches import Branches
 
     Bytes = npt.NDArray[np.int64]
 
@@ -53,6 +55,7 @@ def find_windows(
     more: Mapping[int, Iterable[int]],
     pairs: Mapping[int, int],
     room: Room,
+    branches: Branches = NO_BRANCHES,
 ) -> list[int]:
     """The widest windows in which no more is in use than a limit, whatever runs side by side.
 
@@ -62,6 +65,7 @@ def find_windows(
         more: By node further nodes that it will wait for.
         pairs: First to second: oneDNN makes one node of them, so neither waits for the other.
         room: The limit, and what else there is.
+        branches: Which nodes run on one side of a branch only, and where sides join.
 
     Returns:
         By place in the chain: all up to that place must have ended before; -1 for none.
@@ -69,7 +73,7 @@ def find_windows(
     is_pair = np.array(
         [pairs.get(node) == after for node, after in zip(chain, [*chain[1:], -1], strict=True)]
     )
-    ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, MOST_AHEAD, more)
+    ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, MOST_AHEAD, more, branches)
     ancestors = [ancestry.of(node) for node in chain]
     usages = _usages_by_distance(timeline, chain, ancestors, room.threads)
     ahead = np.zeros(len(chain), np.int64)
@@ -89,18 +93,24 @@ def find_windows(
     return waits
 
 
-def highest_usage(timeline: MemoryTimeline, chain: Sequence[int], threads: int) -> list[int] | None:
+def highest_usage(
+    timeline: MemoryTimeline,
+    chain: Sequence[int],
+    threads: int,
+    branches: Branches = NO_BRANCHES,
+) -> list[int] | None:
     """By place in a chain: the most in use while that is the first that has not ended.
 
     Args:
         timeline: A sequence, one operation at a time.
         chain: The nodes that hold memory, as numbers, in the order of the sequence.
         threads: How many operations can run at once.
+        branches: Which nodes run on one side of a branch only, and where sides join.
 
     Returns:
         What the graph's edges allow; `None` if something may run further ahead than is looked.
     """
-    ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, REACH, {})
+    ancestry = Ancestry(timeline.buffer_graph, timeline.sequence, chain, REACH, {}, branches)
     ancestors = [ancestry.of(node) for node in chain]
     needed = (1 << (REACH + 1)) - (1 << (MOST_AHEAD + 1))
     for place, bits in enumerate(ancestors):

@@ -640,3 +640,30 @@ def test_a_step_with_loops_in_order_has_the_peak_that_is_simulated() -> None:
     timeline, measurement = measured(tiny_step("lstm"))
     difference = abs(timeline.step_peak_bytes - measurement.step_peak_bytes)
     assert difference * 1000 < measurement.step_peak_bytes
+
+
+@pytest.mark.parametrize("sides", ["same, new", "new, same"])
+def test_what_is_handed_on_is_in_use_in_place_of_what_is_made(sides: str) -> None:
+    """`x` is read afterwards: where the other side is taken, there are two."""
+    buffers = Buffers(
+        f"""
+        x0 = Placeholder() {{dtype=float}}
+        p = Placeholder() {{dtype=bool}}
+        x = Neg(x0) {{T=float}}
+        switch = Switch(x, p) {{T=float}}
+        same = Identity(switch) {{T=float}}
+        new = Cumsum(switch:1, x0) {{T=float}}
+        merge = Merge({sides}) {{N=2, T=float}}
+        after = Cumsum(merge, x0) {{T=float}}
+        again = Add(x, after) {{T=float}}
+        """,
+        {
+            **dict.fromkeys(("x0", "x", "same", "new", "after", "again"), (1000,)),
+            "p": [tensor_properties(BOOL, ())],
+            "switch": [tensor_properties(FLOAT, (1000,))] * 2,
+            "merge": [tensor_properties(FLOAT, (1000,)), tensor_properties(INT32, ())],
+        },
+    )
+    assert buffers.made("new") == [4000]
+    assert buffers.reads("after", "new")
+    assert not buffers.reads("after", "x")

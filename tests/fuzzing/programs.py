@@ -13,7 +13,7 @@ from fuzzing.steps import build
 
 import memopt
 from memopt.accumulation.addition_order import AdditionOrders
-from memopt.accumulation.shared_inputs import find_open_readers
+from memopt.accumulation.shared_inputs import find_added, find_open_readers
 from memopt.errors import BudgetError
 from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fuzzing.recipes import Recipe
     from fuzzing.steps import Built
 
+    from memopt.graph.graph import Graph
     from memopt.result import OptimizationResult
     from memopt.runtime.trace import Trace
 
@@ -171,18 +172,36 @@ def _depends_on_timing(built: Built) -> bool:
     That does not follow loops and calls exactly; without any, the bits have to stay.
     """
     graph_def = built.function.graph.as_graph_def()
+    graph, properties = from_graph_def(graph_def), Properties.of(GrapplerItem(graph_def))
+    if _sends_addends_in_vain(built, graph, properties):
+        return True
     if not graph_def.library.function:
         return False
-    graph = from_graph_def(graph_def)
     library = graph.library
     assert library is not None
-    properties = Properties.of(GrapplerItem(graph_def))
     bodies = {"": graph, **{name: library.graph(name) for name in library.names()}}
     return any(
         find_open_readers(orders, node, properties.function(name))
         for name, body in bodies.items()
         for orders in [AdditionOrders(body)]
         for node in body
+    )
+
+
+def _sends_addends_in_vain(built: Built, graph: Graph, properties: Properties) -> bool:
+    """Whether what a sum may take over goes to another device, for an operation without use there.
+
+    Without Grappler such an operation is left out only when its device's part of the graph has been
+    cut out, and what it would read is sent all the same: somebody holds it until it has arrived.
+    """
+    fetched = [tensor.op.name for tensor in built.function.outputs]
+    kept = [operation.name for operation in built.function.graph.control_outputs]
+    running = AdditionOrders(graph, fetched, kept).running
+    addends = find_added(graph, properties)
+    return any(
+        reader.device != tensor.node.device and not running.may(reader)
+        for tensor in addends
+        for reader, _ in tensor.uses
     )
 
 

@@ -167,20 +167,53 @@ last = Square(x) {T=float}
 """
 
 
-def test_no_edge_leads_into_or_out_of_a_branch() -> None:
-    """And a path through a Merge counts for nothing: it does not wait for both sides."""
+def test_a_branch_waits_for_what_is_outside_and_that_for_where_its_sides_join() -> None:
+    """No edge comes out of a branch, and none leads from one side to the other or to a Merge."""
     edges = edges_of(CONDITIONAL)
     assert "no1>no2" in edges
     assert "yes1>yes2" in edges
-    outside, no, yes = (
-        {"x", "other", "after", "last"},
-        {"no1", "no2", "no"},
-        {"yes1", "yes2", "yes"},
-    )
+    sides = {"no1": 0, "no2": 0, "no": 0, "yes1": 1, "yes2": 1, "yes": 1}
     for edge in edges:
         before, after = edge.split(">")
-        assert any({before, after} <= group for group in (outside, no, yes)), edge
-    assert "other>after" in edges or "other>last" in edges
+        assert after != "merge"
+        assert before not in sides or sides[before] == sides.get(after), edge
+    order = "p x0 x other switch no1 no2 yes1 yes2 yes no merge last after"
+    held = edges_of(CONDITIONAL, order)
+    assert {"other>no1", "other>yes1", "merge>last"} <= set(held)
+
+
+def test_a_path_over_a_merge_counts_for_nothing() -> None:
+    """It does not wait for both sides: `other` may be needed by the one that is not taken."""
+    text = CONDITIONAL.replace("yes = Add(yes1, yes2)", "yes = Add(yes1, yes2, ^other)")
+    order = "p x0 x other switch no1 no2 yes1 yes2 yes no merge last after"
+    assert "other>no1" in edges_of(text, order)
+    assert "other>last" in edges_of(text, order)
+
+
+def test_sides_of_a_case_join() -> None:
+    """Behind a Merge of all sides of a Switch is outside; behind one of two out of three is not."""
+    text = """
+    p = Placeholder() {dtype=int32}
+    x = Placeholder() {dtype=float}
+    switch = _SwitchN(x, p) {T=float, num_outs=3}
+    a = Neg(switch) {T=float}
+    b = Neg(switch:1) {T=float}
+    c = Neg(switch:2) {T=float}
+    all = Merge(a, b, c) {N=3, T=float}
+    two = Merge(a, b) {N=2, T=float}
+    same = Merge(a, a) {N=2, T=float}
+    after = Neg(all) {T=float}
+    perhaps = Neg(two) {T=float}
+    first = Neg(same) {T=float}
+    """
+    buffers = equal_buffers(parse_graph(text))
+    order = Precedence(buffers.producers).program
+    frame = dict(
+        zip([n.name for n in buffers.nodes], find_frames(buffers.nodes, order), strict=True)
+    )
+    assert frame["x"] == frame["all"] == frame["after"]
+    assert len({frame[name] for name in ("x", "a", "b", "c", "perhaps")}) == 5
+    assert frame["first"] == frame["same"] != frame["x"]
 
 
 def test_two_switches_of_one_predicate_open_one_branch() -> None:

@@ -1,8 +1,10 @@
-"""Windows where branches and loops have chains of their own: no edge between, no turn ahead."""
+"""Windows where there are branches and loops: no edge out of a branch, and no turn ahead."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -12,8 +14,9 @@ from support.small_buffers import LOOP, SIZE_BYTES, equal_buffers, spell
 
 from memopt.buffers.buffer_graph import MemoryTimeline, simulate
 from memopt.graph.text import parse_graph
+from memopt.sequencing.branches import NO_BRANCHES, gather
 from memopt.sequencing.enforcement import enforce, find_chains, find_pairs
-from memopt.sequencing.frames import find_places
+from memopt.sequencing.frames import Side, find_places
 from memopt.sequencing.precedence import Precedence
 from memopt.sequencing.quickening import Quick, Quickening
 from memopt.sequencing.windowed_enforcement import (
@@ -21,7 +24,13 @@ from memopt.sequencing.windowed_enforcement import (
     find_chains_windows,
     find_waits,
 )
-from memopt.sequencing.windows import Room
+from memopt.sequencing.windows import Room, highest_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memopt.buffers.buffer_graph import BufferGraph
+    from memopt.graph.graph import Graph
 
 PLENTY_BYTES = 1 << 40
 EXECUTIONS = 30
@@ -82,7 +91,7 @@ def test_turns_of_a_loop_keep_their_order_however_much_room_there_is() -> None:
 def test_edges_hold_each_chain_to_its_windows(
     text: str, more: int, threads: int, seed: int
 ) -> None:
-    """In any execution all has ended that should have, and no edge joins two places."""
+    """In any execution all has ended that should have, and no edge comes out of a branch."""
     timeline, precedence = ordered(text)
     buffers = timeline.buffer_graph
     limit_bytes = timeline.peak_bytes + more * SIZE_BYTES
@@ -90,7 +99,8 @@ def test_edges_hold_each_chain_to_its_windows(
     places = find_places(buffers.nodes, timeline.sequence)
     producers = [list(before) for before in buffers.producers]
     for before, after in (edge for chain in chains for edge in chain.edges):
-        assert places[before] == places[after]
+        assert places[before].frames == places[after].frames
+        assert places[before].conditions <= places[after].conditions
         producers[after].append(before)
     free = find_chains(buffers, timeline.sequence)
     room = Room(limit_bytes, threads)
@@ -98,11 +108,130 @@ def test_edges_hold_each_chain_to_its_windows(
     others = [find_waits(timeline, precedence, chain.nodes, pairs) for chain in free]
     found = find_chains_windows(timeline, free, others, pairs, room)
     draw = Random(seed)
+    branches = chains[0].branches if chains else NO_BRANCHES
     for _ in range(EXECUTIONS):
-        run = Execution(buffers, producers, threads, draw)
+        dead = not_taken(buffers, timeline.sequence, draw)
+        run = Execution(buffers, producers, threads, draw, dead)
         for window in found:
             for node, wait in zip(window.chain, window.waits, strict=True):
-                assert run.before[node].issuperset(window.chain[: wait + 1])
+                waited_for = {
+                    other
+                    for other in window.chain[: wait + 1]
+                    if other not in dead and branches.may_wait(node, other)
+                }
+                assert node in dead or run.before[node] >= waited_for
+
+
+def not_taken(buffers: BufferGraph, sequence: Sequence[int], draw: Random) -> frozenset[int]:
+    """The nodes that do not run, if chance says which sides are taken."""
+    taken: dict[tuple[int, int], int] = {}
+    dead = set()
+    for node, place in enumerate(find_places(buffers.nodes, sequence)):
+        for side in place.conditions if not place.frames else ():
+            assert isinstance(side, Side)
+            if taken.setdefault(side.predicate, draw.randrange(side.sides)) != side.side:
+                dead.add(node)
+    return frozenset(dead)
+
+
+@st.composite
+def steps_with_branches(draw: st.DrawFn) -> str:
+    """Operations beside and inside of branches, one after the other and in each other."""
+    lines = ["x = Placeholder() {dtype=float}"]
+    lines += [f"p{number} = Placeholder() {{dtype=bool}}" for number in range(3)]
+    names = iter(f"n{number}" for number in range(1000))
+
+    def add(values: list[str], count: int, depth: int) -> None:
+        for _ in range(count):
+            name = next(names)
+            if depth < 2 and draw(st.integers(0, 3)) == 0:
+                add_branch(name, values, depth)
+                continue
+            read = draw(st.lists(st.sampled_from(values), min_size=1, max_size=2))
+            lines.append(f"{name} = A({', '.join(read)})")
+            values.append(name)
+
+    def add_branch(name: str, values: list[str], depth: int) -> None:
+        given_values = draw(st.lists(st.sampled_from(values), min_size=1, max_size=3))
+        predicate = f"p{depth}" if depth else draw(st.sampled_from(["p0", "p2"]))
+        switches = []
+        for number, value in enumerate(given_values):
+            switches.append(f"{name}/s{number}")
+            lines.append(f"{switches[-1]} = Switch({value}, {predicate}) {{T=float}}")
+        results = []
+        for side in ("", ":1"):
+            inner = [switch + side for switch in switches]
+            add(inner, draw(st.integers(1, 4)), depth + 1)
+            results.append(inner[-2:] if len(inner) > 1 else inner * 2)
+        for number, (left, right) in enumerate(zip(*results, strict=True)):
+            lines.append(f"{name}/m{number} = Merge({left}, {right}) {{N=2, T=float}}")
+            values.append(f"{name}/m{number}")
+
+    add(["x"], draw(st.integers(3, 10)), 0)
+    return "\n".join(lines)
+
+
+def handed_on(graph: Graph) -> BufferGraph:
+    """A graph in numbers: Switch and Merge hand on what they read, and feeds are there before."""
+    buffers = equal_buffers(graph)
+    holds: list[list[int]] = []
+    made: list[list[int]] = []
+    read: list[list[int]] = []
+    for place, node in enumerate(buffers.nodes):
+        found = [held for source in buffers.producers[place] for held in holds[source]]
+        is_alias = node.op in ("Switch", "Merge")
+        read.append(list(dict.fromkeys(found)))
+        made.append([] if is_alias or node.op == "Placeholder" else [place])
+        holds.append(read[place] if is_alias else [place])
+    lasting = [node.op == "Placeholder" for node in buffers.nodes]
+    return replace(buffers, made=made, read=read, lasting=lasting)
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps_with_branches(), st.integers(2, 3), st.sampled_from([1.0, 1.3]), st.integers(0, 9))
+def test_no_execution_needs_more_than_is_told_whichever_sides_are_taken(
+    text: str, threads: int, share: float, seed: int
+) -> None:
+    """In sequences that chance found, once branches are gathered, with edges and without."""
+    buffers = handed_on(parse_graph(text))
+    precedence = Precedence(buffers.producers)
+    draw = Random(seed)
+    shuffled = precedence.sorted_by([draw.random() for _ in buffers.nodes])
+    sequence = gather(buffers.nodes, precedence, shuffled)
+    timeline = simulate(buffers, sequence)
+    limit_bytes = int(share * timeline.peak_bytes)
+    for chains in (
+        enforce_within(timeline, precedence, limit_bytes=limit_bytes, threads=threads),
+        enforce(buffers, sequence),
+        [],
+    ):
+        producers = [list(before) for before in buffers.producers]
+        for before, after in (edge for chain in chains for edge in chain.edges):
+            producers[after].append(before)
+        held = replace(buffers, producers=producers)
+        (chain,) = find_chains(held, sequence)
+        highest = highest_usage(simulate(held, sequence), chain.nodes, threads, chain.branches)
+        assert highest is not None
+        for _ in range(EXECUTIONS):
+            dead = not_taken(buffers, sequence, draw)
+            run = Execution(buffers, producers, threads, draw, dead)
+            assert run.peak_bytes <= max(highest)
+
+
+def test_a_branch_is_gathered_where_its_last_operation_stands() -> None:
+    text = update_in_branch(2)
+    buffers = equal_buffers(parse_graph(text))
+    precedence = Precedence(buffers.producers)
+    place = {node.name: number for number, node in enumerate(buffers.nodes)}
+    mixed = (
+        "x now weight0 s0 else0 gradient0 then0 weight1 applied0 gradient1 m0 s1 then1 else1 "
+        "applied1 m1"
+    )
+    gathered = gather(buffers.nodes, precedence, [place[name] for name in mixed.split()])
+    assert " ".join(buffers.nodes[node].name for node in gathered) == (
+        "x now weight0 s0 gradient0 weight1 else0 then0 applied0 m0 gradient1 s1 then1 else1 "
+        "applied1 m1"
+    )
 
 
 def test_a_step_with_a_branch_takes_less_time_in_windows_than_one_by_one() -> None:

@@ -17,6 +17,8 @@ _STARTS = 0.7
 class Execution:
     """One execution, in which each operation starts and ends whenever it may.
 
+    Those that are dead never run, and a Merge does not wait for them.
+
     Attributes:
         peak_bytes: The most that was in use.
         most_running: How many operations ran at once at most.
@@ -24,12 +26,18 @@ class Execution:
     """
 
     def __init__(
-        self, graph: BufferGraph, producers: Sequence[Sequence[int]], threads: int, draw: Random
+        self,
+        graph: BufferGraph,
+        producers: Sequence[Sequence[int]],
+        threads: int,
+        draw: Random,
+        dead: frozenset[int] = frozenset(),
     ) -> None:
         self._graph = graph
-        self._producers = producers
+        self._producers = [frozenset(before) - dead for before in producers]
+        alive = [node for node in range(len(graph.nodes)) if node not in dead]
         self._readers = [
-            {node for node, read in enumerate(graph.read) if buffer in read}
+            {node for node in alive if buffer in graph.read[node]}
             for buffer in range(len(graph.size_bytes))
         ]
         self._ended: set[int] = set()
@@ -38,9 +46,8 @@ class Execution:
         self._in_use_bytes = self.peak_bytes = graph.held_bytes
         self.most_running = 0
         self.before: dict[int, frozenset[int]] = {}
-        count = len(graph.nodes)
-        while len(self._ended) < count:
-            ready = [node for node in range(count) if self._may_start(node)]
+        while len(self._ended) < len(alive):
+            ready = [node for node in alive if self._may_start(node)]
             is_full = len(self._running) == threads
             if ready and not is_full and (not self._running or draw.random() < _STARTS):
                 self._start(draw.choice(ready))
