@@ -5,6 +5,7 @@ XLA's `HloRematerialization` (tensorflow/compiler/xla/service/hlo_rematerializat
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
@@ -49,6 +50,11 @@ if TYPE_CHECKING:
     from memopt.sequencing.step import Step
 
 _MEBIBYTE = 1 << 20
+
+_SPENT_AND_TO_SPEND = 1.5
+"""By how much of what an order took planning is shortened, for that and for what comes after."""
+_LEAST_SHARE = 0.5
+"""Of the time for planning, what is planned in any case: large steps take long for all else."""
 
 _LEAST = MappingProxyType(
     {
@@ -114,7 +120,8 @@ class Rematerialization(Pass):
     can be had whose operands are gone too; 1 is XLA's own rule."""
     planning_seconds: float = 0.0
     """After how many seconds planning ends with what was found until then; 0: when nothing is left
-    to try, so that the same graph always gets the same plan."""
+    to try, so that the same graph always gets the same plan. Where it takes long to find an order
+    of the step and to hold it to one, it ends sooner, after half of them at the least."""
     cache_plans: bool = False
     """Whether plans are kept in the cache folder, and those taken that were found before for the
     same graph, costs, limit and options."""
@@ -167,11 +174,13 @@ class Rematerialization(Pass):
 
     def run(self, rewriter: Rewriter, context: Context) -> None:
         """Plan, make the copies in one edit, and enforce the order with one for each chain."""
+        started_s = time.monotonic()
         order = Ordering(sequencer=self.scheduler).order(rewriter.graph, context)
         if order is None or not order.sequence:
             return
         hints = Hints(self.keep, self.recompute, self.swap)
-        limiter = MemoryLimiter(rewriter, context, hints, self._settings(context))
+        spent_s = time.monotonic() - started_s
+        limiter = MemoryLimiter(rewriter, context, hints, self._settings(context, spent_s))
         network = limiter.network(limiter.padded(order.buffer_graph), order.sequence)
         limits = limiter.limits(network)
         _decline_hints(rewriter, network, limits, hints, self.offload)
@@ -191,7 +200,8 @@ class Rematerialization(Pass):
         for node, size_bytes, why in find_remaining(final, network, hints, limits.limit_bytes):
             rewriter.decline(node, f"{printed_bytes(size_bytes)} in use at the peak: {why}")
 
-    def _settings(self, context: Context) -> Settings:
+    def _settings(self, context: Context, spent_s: float) -> Settings:
+        """How limits are kept, after some seconds in which an order was found."""
         limit_bytes = self.memory_limit or context.budget_bytes
         if context.device_limits_bytes and not self.memory_limit:
             # If each device keeps its own, all together keep the sum of these.
@@ -203,10 +213,15 @@ class Rematerialization(Pass):
             find_lowest=self.find_lowest,
             allocator=self.allocator(),
             enough_overhead=self.enough_overhead,
-            time_limit=TimeLimit.after(self.planning_seconds),
+            time_limit=TimeLimit.after(self._left_seconds(spent_s)),
         )
         cache = PlanCache(str(self)) if self.cache_plans else None
         return Settings(self.algorithm, limits, self.compressor(), self.offloader(), cache)
+
+    def _left_seconds(self, spent_s: float) -> float:
+        """What is left for planning after some seconds: what follows takes about as long again."""
+        left_s = self.planning_seconds - _SPENT_AND_TO_SPEND * spent_s
+        return max(left_s, self.planning_seconds * _LEAST_SHARE)
 
     def compressor(self) -> Compressor | None:
         """What keeps results in smaller forms, if that is asked for."""
