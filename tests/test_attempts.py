@@ -101,7 +101,12 @@ def test_out_of_reach_what_cannot_be_split_is_planned_all_the_same(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "share", "is_split"), [(5.0, 0.0, True), (5.0, 3.0, False), (0.0, 3.0, True)]
+    ("seconds", "share", "is_split"),
+    [
+        (5.0, 0.0, True),
+        (5.0, 3.0, False),
+        pytest.param(0.0, 3.0, True, marks=pytest.mark.slow),
+    ],
 )
 def test_who_waits_for_a_plan_gets_no_slow_one_for_a_peak_that_is_over_the_budget_too(
     seconds: float, share: float, is_split: bool, monkeypatch: pytest.MonkeyPatch

@@ -4,7 +4,8 @@ While an operation runs for the first time, everything that comes before it was 
 of that is read by something that comes after it is either in use, or is recomputed later. What
 is in use must fit in the budget with the operation's own working set; what is recomputed costs
 at least its own cost. So each operation gives a knapsack whose relaxation bounds the extra cost of
-every plan, in whatever order; the largest one counts.
+every plan, in whatever order; the largest one counts. For the operations of which that is largest
+it is told besides what recomputing takes itself: see `moments`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memopt.jit import compiled, compiled_apart
+from memopt.planning.moments import Moment
 from memopt.planning.sequence_state import base_bytes, takes
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ _EARLIER, _LATER = 1, 2
 _MOST_LOOKED_AT = 2_000
 _MOST_WEIGHED = 200
 """Operations whose knapsack is filled: those that are furthest over the budget."""
+_MOST_MOMENTS = 8
+_MOST_CUT = 100_000
+"""Operations of the graph, times the moments that are looked at with all that recomputing takes."""
 
 
 class Bounds:
@@ -62,14 +67,34 @@ class Bounds:
 
     def extra_cost(self, budget_bytes: int) -> int:
         """What every plan within a budget costs at least on top of computing everything once."""
-        most = 0.0
+        weighed: list[tuple[float, float, int]] = []
         for place in np.argsort(-self._all_bytes, kind="stable")[:_MOST_WEIGHED]:
             excess_bytes = int(self._all_bytes[place]) - budget_bytes
             if excess_bytes <= 0:
                 break
-            held, _ = self._held_across(int(self._looked_at[place]))
-            most = max(most, _lightest(held, self._return_cost, excess_bytes))
-        return int(np.ceil(most))
+            op = int(self._looked_at[place])
+            held, _ = self._held_across(op)
+            cost = _lightest(held, self._return_cost, excess_bytes)
+            weighed.append((cost, cost / excess_bytes, op))
+        if not weighed:
+            return 0
+        weighed.sort(reverse=True)
+        most = int(np.ceil(weighed[0][0]))
+        moments = min(_MOST_MOMENTS, _MOST_CUT // len(self._problem.cost))
+        for _, price, op in weighed[:moments]:
+            most = max(most, self._moment(op, budget_bytes).extra_cost(price))
+        return most
+
+    def _moment(self, op: int, budget_bytes: int) -> Moment:
+        """What one operation asks for within a budget."""
+        problem = self._problem
+        reach = np.zeros(len(problem.cost), np.int64)
+        _, working_bytes = self._held_across(op, reach)
+        read = problem.input_value[problem.input_start[op] : problem.input_start[op + 1]]
+        is_later = reach == _LATER
+        # What it reads itself is in use.
+        is_later[op] = False
+        return Moment(problem, reach == _EARLIER, is_later, read, budget_bytes - working_bytes)
 
     def floors(self, budget_bytes: int) -> Iterator[tuple[dict[int, int], int]]:
         """What has to be had again, some or other of it, for each operation to run.
@@ -91,11 +116,16 @@ class Bounds:
                 known.add(key)
                 yield sizes, excess_bytes
 
-    def _held_across(self, op: int) -> tuple[IntArray, int]:
-        """Bytes of each operation that are read before and after this one, and its working set."""
+    def _held_across(self, op: int, reach: IntArray | None = None) -> tuple[IntArray, int]:
+        """Bytes of each operation that are read before and after this one, and its working set.
+
+        Args:
+            op: The operation.
+            reach: Zeros by operation, filled in with which come before and after it in any case.
+        """
         problem = self._problem
         held = np.zeros(len(problem.cost), np.int64)
-        reach = np.zeros(len(problem.cost), np.int64)
+        reach = np.zeros(len(problem.cost), np.int64) if reach is None else reach
         working_bytes = _look_across(problem, self._order, op, held, reach)
         return held, int(working_bytes)
 

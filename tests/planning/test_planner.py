@@ -186,6 +186,37 @@ def test_bounds_are_below_the_best_plans(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
+def test_bounds_hold_with_swaps_and_what_may_run_only_once(seed: int) -> None:
+    graph = random_graph(seed, most_operations=7)
+    bounds = Bounds(problem_of(graph), graph.order)
+    peak_bytes = judge(graph, graph.order.tolist()).peak_bytes
+    for budget_bytes in range(peak_bytes - 8, peak_bytes):
+        least = least_cost_of(graph, budget_bytes)
+        if least is not None:
+            assert least >= graph.base_cost + bounds.extra_cost(budget_bytes)
+
+
+def test_a_bound_counts_what_recomputing_takes_itself() -> None:
+    """What is kept costs little by itself, but nobody keeps what it is made of."""
+    operations = []
+    for number in range(4):
+        operations.append(Operation(cost=100, output_bytes=(10,)))
+        operations.append(Operation(cost=1, output_bytes=(10,), inputs=((2 * number, 0),)))
+    # In the middle all four are there.
+    operations.append(Operation(cost=1, after=(1, 3, 5, 7)))
+    for number in range(4):
+        inputs = ((8 + number, 0), (2 * number + 1, 0))
+        operations.append(Operation(cost=1, inputs=inputs))
+    graph = CostGraph.build(operations)
+    bounds = Bounds(problem_of(graph), graph.order)
+    assert [bounds.extra_cost(budget_bytes) for budget_bytes in (40, 30, 20)] == [0, 101, 202]
+    for budget_bytes in (40, 30):
+        plan = memopt.plan(graph, budget_bytes)
+        check(graph, plan)
+        assert plan.cost >= graph.base_cost + bounds.extra_cost(budget_bytes)
+
+
+@pytest.mark.parametrize("seed", range(60))
 def test_bounds_over_all_orders_are_below_the_best_plans(seed: int) -> None:
     graph = random_graph(seed, most_operations=7)
     problem = problem_of(graph)

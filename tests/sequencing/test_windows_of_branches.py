@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from memopt.graph.graph import Graph
 
 PLENTY_BYTES = 1 << 40
-EXECUTIONS = 30
+EXECUTIONS = 20
 
 
 def update_in_branch(layers: int) -> str:
@@ -187,7 +187,7 @@ def handed_on(graph: Graph) -> BufferGraph:
     return replace(buffers, made=made, read=read, lasting=lasting)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(steps_with_branches(), st.integers(2, 3), st.sampled_from([1.0, 1.3]), st.integers(0, 9))
 def test_no_execution_needs_more_than_is_told_whichever_sides_are_taken(
     text: str, threads: int, share: float, seed: int

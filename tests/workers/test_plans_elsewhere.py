@@ -36,6 +36,7 @@ def step_file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return save_open_step(tmp_path_factory.mktemp("files"))
 
 
+@pytest.mark.slow
 def test_a_sweep_has_the_same_plans_wherever_they_are_made() -> None:
     graph = layered_graph(80, seed=2)
     here, there = (memopt.sweep(graph, budgets=5, jobs=jobs) for jobs in (None, 2))
