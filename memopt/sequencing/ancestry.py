@@ -85,20 +85,21 @@ class Ancestry:
         return place, bits
 
     def _of_branches(self, node: int, place: int) -> int:
-        """What never runs if a node does, or comes before it on each side that a Merge joins.
+        """What never runs if a node does, or comes before a Merge on one side, of that side alone.
 
-        And what comes before a Merge on every side.
+        And what comes before a Merge, or never runs, on every side.
         """
         conditions = self._branches.of_node(node)
         if node not in self._branches.joins:
             return self._back(place, self._excluded_by(conditions))
-        sides = [
-            self._seen_from(place, before, ended=True)
-            for before in self._edges.joined_by(node)
-            if before in self._seen
-        ]
-        inside = self._back(place, (c for c in self._by_conditions if conditions < c))
-        return reduce(or_, sides, 0) & inside | reduce(and_, sides, self._mask if sides else 0)
+        sides = [before for before in self._edges.joined_by(node) if before in self._seen]
+        bits = [self._seen_from(place, before, ended=True) for before in sides]
+        inner = [each for each in self._by_conditions if conditions < each]
+        own = 0
+        for before, seen in zip(sides, bits, strict=True):
+            others = self._excluded_by(self._branches.of_node(before))
+            own |= seen & self._back(place, (each for each in inner if each not in others))
+        return own | reduce(and_, bits, self._mask if bits else 0)
 
     def _excluded_by(self, conditions: Conditions) -> Sequence[Conditions]:
         """The conditions under which nothing runs if others hold."""

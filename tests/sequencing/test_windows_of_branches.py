@@ -14,6 +14,7 @@ from support.small_buffers import LOOP, SIZE_BYTES, equal_buffers, spell
 
 from memopt.buffers.buffer_graph import MemoryTimeline, simulate
 from memopt.graph.text import parse_graph
+from memopt.sequencing.ancestry import Ancestry
 from memopt.sequencing.branches import NO_BRANCHES, gather
 from memopt.sequencing.enforcement import enforce, find_chains, find_pairs
 from memopt.sequencing.frames import Side, find_places
@@ -185,6 +186,40 @@ def handed_on(graph: Graph) -> BufferGraph:
         holds.append(read[place] if is_alias else [place])
     lasting = [node.op == "Placeholder" for node in buffers.nodes]
     return replace(buffers, made=made, read=read, lasting=lasting)
+
+
+def test_a_merge_tells_of_what_led_to_it_alone() -> None:
+    """Of the side that was taken: `other` leads to another Merge, whichever side comes later."""
+    text = """
+    x = Placeholder() {dtype=float}
+    p = Placeholder() {dtype=bool}
+    s = Switch(x, p) {T=float}
+    one = A(s:1)
+    other = A(s:1)
+    no = A(s)
+    none = A(s)
+    m = Merge(no, one) {N=2, T=float}
+    n = Merge(none, other) {N=2, T=float}
+    after = A(m)
+    last = A(n)
+    """
+    buffers = handed_on(parse_graph(text))
+    number = {node.name: place for place, node in enumerate(buffers.nodes)}
+    for order in ("one other no none", "no none one other"):
+        names = f"x p s {order} m n after last".split()
+        sequence = [number[name] for name in names]
+        (chain,) = find_chains(buffers, sequence)
+        ancestry = Ancestry(buffers, sequence, chain.nodes, 100, {}, chain.branches)
+        place = {node: at for at, node in enumerate(chain.nodes)}
+        ended: dict[str, set[str]] = {}
+        for name in ("after", "last"):
+            bits = ancestry.of(number[name])
+            at = place[number[name]]
+            found = (
+                buffers.nodes[chain.nodes[at - d]].name for d in range(1, at + 1) if bits >> d & 1
+            )
+            ended[name] = set(found)
+        assert ended == {"after": {"one", "no", "m"}, "last": {"other", "none", "n"}}
 
 
 @settings(max_examples=50, deadline=None)
