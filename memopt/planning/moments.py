@@ -94,7 +94,9 @@ class Moment:
         nodes = int(max(wanted.max(initial=1), returned.max(initial=1))) + 1
         self._network = FlowNetwork.of(nodes, tails, heads)
         costs = np.where(problem.single[earlier] == 1, 0, problem.cost[earlier])
-        self._scale = max(1, _FINE // max(1, int(costs.sum()) + int(problem.swap_cost.sum())))
+        # As floating point: whole numbers of 53 bits each may add up to more than 64.
+        total = costs.sum(dtype=np.float64) + problem.swap_cost[swapped].sum(dtype=np.float64)
+        self._scale = max(1, int(_FINE / max(1.0, total)))
         self._fixed = np.concatenate(
             [
                 np.where(problem.single[earlier] == 1, NO_LIMIT, costs * self._scale),

@@ -216,6 +216,26 @@ def test_a_bound_counts_what_recomputing_takes_itself() -> None:
         assert plan.cost >= graph.base_cost + bounds.extra_cost(budget_bytes)
 
 
+def test_bounds_of_the_largest_numbers_hold() -> None:
+    """Together they are more than 64 bits can hold."""
+    count, largest = 1_100, 2**53
+    size_bytes = largest // count
+    operations = [Operation(cost=largest, output_bytes=(size_bytes,)) for _ in range(count)]
+    operations += [
+        Operation(cost=1, output_bytes=(size_bytes,), inputs=((number, 0),))
+        for number in range(count)
+    ]
+    middle = len(operations)
+    operations.append(Operation(cost=1, after=tuple(range(middle))))
+    operations += [
+        Operation(cost=1, inputs=((count + number, 0),), after=(middle,)) for number in range(count)
+    ]
+    graph = CostGraph.build(operations)
+    bound = Bounds(problem_of(graph), graph.order).extra_cost((count - 2) * size_bytes)
+    # More than by knapsacks; such prices are too high to say all.
+    assert 2 < bound <= 2 * (largest + 1)
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_bounds_over_all_orders_are_below_the_best_plans(seed: int) -> None:
     graph = random_graph(seed, most_operations=7)
