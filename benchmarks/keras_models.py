@@ -297,6 +297,55 @@ def accumulation() -> KerasTraining:
     return _classifier(model, _numbers(batch, size, size, 3), _classes(10, batch), optimizer)
 
 
+def recommender() -> KerasTraining:
+    """Embeddings and a perceptron, as DLRM; Adagrad gathers their gradients in branches."""
+    import keras
+    from keras import layers
+
+    batch, tables, words, width, numbers = 2048, 6, 5000, 32, 13
+    dense = keras.Input((numbers,))
+    categories = [keras.Input((8,), dtype="int32") for _ in range(tables)]
+    features = dense
+    for units in (256, 128, width):
+        features = layers.Dense(units, activation="relu")(features)
+    vectors = [features]
+    for category in categories:
+        embedded = layers.Embedding(words, width)(category)
+        vectors.append(layers.GlobalAveragePooling1D()(embedded))
+    stacked = keras.ops.stack(vectors, 1)
+    products = keras.ops.matmul(stacked, keras.ops.transpose(stacked, (0, 2, 1)))
+    hidden = layers.Concatenate()([features, layers.Flatten()(products)])
+    for units in (512, 256):
+        hidden = layers.Dense(units, activation="relu")(hidden)
+        hidden = layers.BatchNormalization()(hidden)
+    model = keras.Model([dense, *categories], layers.Dense(2)(hidden))
+    data = [_numbers(batch, numbers), *(_classes(words, batch, 8) for _ in range(tables))]
+    return _classifier(model, data, _classes(2, batch), keras.optimizers.Adagrad(0.01))
+
+
+def loss_scaling() -> KerasTraining:
+    """Residual convolutions; the optimizer updates nothing in a step that overflows: a branch."""
+    import keras
+    from keras import layers
+
+    batch, size = 16, 64
+    image = keras.Input((size, size, 3))
+    features = layers.Conv2D(32, 3, padding="same")(image)
+    for width in (32, 64, 96):
+        for _ in range(2):
+            before = features
+            features = layers.Conv2D(width, 3, padding="same")(features)
+            features = layers.Activation("relu")(layers.BatchNormalization()(features))
+            if before.shape[-1] != width:
+                before = layers.Conv2D(width, 1)(before)
+            features = layers.Add()([before, features])
+        features = layers.MaxPooling2D()(features)
+    logits = layers.Dense(10)(layers.GlobalAveragePooling2D()(features))
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(1e-3))
+    model = keras.Model(image, logits)
+    return _classifier(model, _numbers(batch, size, size, 3), _classes(10, batch), optimizer)
+
+
 MODELS: dict[str, Callable[[], KerasTraining]] = {
     function.__name__: function
     for function in (
@@ -312,6 +361,8 @@ MODELS: dict[str, Callable[[], KerasTraining]] = {
         unet,
         autoencoder,
         accumulation,
+        loss_scaling,
+        recommender,
         mlp,
         lstm,
         gru,

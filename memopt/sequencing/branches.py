@@ -86,8 +86,10 @@ def _joins(node: Node) -> bool:
     )
 
 
-def gather(nodes: Sequence[Node], precedence: Precedence, sequence: Sequence[int]) -> list[int]:
-    """The sequence with each branch, both its sides, in one piece where its last operation stands.
+def gather(
+    nodes: Sequence[Node], precedence: Precedence, sequence: Sequence[int], *, early: bool = False
+) -> list[int]:
+    """The sequence with each branch, both its sides, in one piece.
 
     No edge can make what is outside wait for what is in a branch, but for where its sides join. So
     only a sequence that mixes nothing into a branch can be kept to.
@@ -96,6 +98,8 @@ def gather(nodes: Sequence[Node], precedence: Precedence, sequence: Sequence[int
         nodes: All nodes, by number.
         precedence: What must come before what.
         sequence: The nodes that run, producers first.
+        early: Whether a branch stands where all that it reads is there, instead of where its last
+            operation stands.
     """
     if not any(_joins(nodes[node]) for node in sequence):
         return list(sequence)
@@ -109,17 +113,39 @@ def gather(nodes: Sequence[Node], precedence: Precedence, sequence: Sequence[int
     }
     for level in range(1, _DEEPEST + 1):
         inside = [number for number in sequence if depth[number] >= level]
-        last_of: dict[Node, int] = {}
-        for piece in _pieces(nodes, inside, sequence):
-            last_of.update(dict.fromkeys(piece, max(position[each] for each in piece.values())))
+        piece_of: dict[Node, int] = {}
+        for name, piece in enumerate(_pieces(nodes, inside, sequence)):
+            piece_of.update(dict.fromkeys(piece, name))
+        pieces: dict[int, list[int]] = {}
         for number in sequence:
-            node = nodes[number]
-            # Where sides join is of the piece, too.
-            of_piece = (node, *(t.node for t in node.inputs)) if _joins(node) else (node,)
-            last = next((last_of[each] for each in of_piece if each in last_of), None)
-            if last is not None:
-                keys[number] = (*keys[number], last)
+            found = _piece(nodes[number], piece_of)
+            if found is not None:
+                pieces.setdefault(found, []).append(number)
+        for members in pieces.values():
+            if early:
+                at = _ready_at(members, precedence, position)
+            else:
+                at = max(position[number] for number in members if nodes[number] in piece_of)
+            for number in members:
+                keys[number] = (*keys[number], at)
     return precedence.sorted_by([(*key, place) for key, place in zip(keys, position, strict=True)])
+
+
+def _piece(node: Node, piece_of: Mapping[Node, int]) -> int | None:
+    """The piece of a node; what parts and joins its sides is of it as well."""
+    around = [node]
+    if _joins(node):
+        around += [tensor.node for tensor in node.inputs]
+    elif node.op in op_types.SWITCHES:
+        around += [reader for output in node.outputs for reader, _ in output.uses]
+    return next((piece_of[each] for each in around if each in piece_of), None)
+
+
+def _ready_at(members: Sequence[int], precedence: Precedence, position: Sequence[int]) -> int:
+    """Behind which place of the sequence all is there that nodes need."""
+    own = frozenset(members)
+    needed = (p for number in members for p in precedence.producers[number] if p not in own)
+    return max((position[number] for number in needed), default=-1)
 
 
 def _pieces(

@@ -157,13 +157,21 @@ class Step:
     def settle(self, sequence: Sequence[int]) -> list[int]:
         """A sequence as it runs: on several devices side by side, each in its own order.
 
-        Branches are gathered, and what oneDNN may fuse stands side by side, early or late: where it
-        needs less.
+        Branches are in one piece, and what oneDNN may fuse stands side by side, early or late:
+        where it needs less.
         """
-        settled = self._with_pairs(gather(self.buffer_graph.nodes, self.precedence, sequence))
+        settled = self._with_pairs(self._with_branches(sequence))
         if self.devices is None:
             return settled
         return self.devices.side_by_side(self.precedence.producers, settled, self.times_ns)
+
+    def _with_branches(self, sequence: Sequence[int]) -> list[int]:
+        nodes = self.buffer_graph.nodes
+        late = gather(nodes, self.precedence, sequence)
+        if late == list(sequence):
+            return late
+        early = gather(nodes, self.precedence, sequence, early=True)
+        return lowest(self.buffer_graph, [late, early])
 
     def _with_pairs(self, sequence: Sequence[int]) -> list[int]:
         pairs = self.buffer_graph.fused_pairs

@@ -232,7 +232,7 @@ def test_no_execution_needs_more_than_is_told_whichever_sides_are_taken(
     precedence = Precedence(buffers.producers)
     draw = Random(seed)
     shuffled = precedence.sorted_by([draw.random() for _ in buffers.nodes])
-    sequence = gather(buffers.nodes, precedence, shuffled)
+    sequence = gather(buffers.nodes, precedence, shuffled, early=bool(seed % 2))
     timeline = simulate(buffers, sequence)
     limit_bytes = int(share * timeline.peak_bytes)
     for chains in (
@@ -253,7 +253,13 @@ def test_no_execution_needs_more_than_is_told_whichever_sides_are_taken(
             assert run.peak_bytes <= max(highest)
 
 
-def test_a_branch_is_gathered_where_its_last_operation_stands() -> None:
+LATE = "x now weight0 gradient0 weight1 s0 else0 then0 applied0 m0 gradient1 s1 then1 else1 applied1 m1"
+EARLY = "x now weight0 s0 else0 then0 applied0 m0 gradient0 weight1 s1 then1 else1 applied1 m1 gradient1"
+
+
+@pytest.mark.parametrize(("early", "gathered"), [(False, LATE), (True, EARLY)])
+def test_a_branch_is_gathered_late_or_early(*, early: bool, gathered: str) -> None:
+    """Where its last operation stands, or where what it reads is there."""
     text = update_in_branch(2)
     buffers = equal_buffers(parse_graph(text))
     precedence = Precedence(buffers.producers)
@@ -262,11 +268,9 @@ def test_a_branch_is_gathered_where_its_last_operation_stands() -> None:
         "x now weight0 s0 else0 gradient0 then0 weight1 applied0 gradient1 m0 s1 then1 else1 "
         "applied1 m1"
     )
-    gathered = gather(buffers.nodes, precedence, [place[name] for name in mixed.split()])
-    assert " ".join(buffers.nodes[node].name for node in gathered) == (
-        "x now weight0 s0 gradient0 weight1 else0 then0 applied0 m0 gradient1 s1 then1 else1 "
-        "applied1 m1"
-    )
+    sequence = [place[name] for name in mixed.split()]
+    found = gather(buffers.nodes, precedence, sequence, early=early)
+    assert " ".join(buffers.nodes[node].name for node in found) == gathered
 
 
 def test_a_step_with_a_branch_takes_less_time_in_windows_than_one_by_one() -> None:
