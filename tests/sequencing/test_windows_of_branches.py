@@ -253,8 +253,14 @@ def test_no_execution_needs_more_than_is_told_whichever_sides_are_taken(
             assert run.peak_bytes <= max(highest)
 
 
-LATE = "x now weight0 gradient0 weight1 s0 else0 then0 applied0 m0 gradient1 s1 then1 else1 applied1 m1"
-EARLY = "x now weight0 s0 else0 then0 applied0 m0 gradient0 weight1 s1 then1 else1 applied1 m1 gradient1"
+LATE = (
+    "x now weight0 gradient0 weight1 s0 else0 then0 applied0 m0 gradient1 s1 "
+    "then1 else1 applied1 m1"
+)
+EARLY = (
+    "x now weight0 s0 else0 then0 applied0 m0 gradient0 weight1 s1 then1 else1 "
+    "applied1 m1 gradient1"
+)
 
 
 @pytest.mark.parametrize(("early", "gathered"), [(False, LATE), (True, EARLY)])
