@@ -15,13 +15,7 @@ from memopt.buffers.placed_tensors import PlacedTensors, allocated_bytes
 from memopt.buffers.tensor_lists import add_list_op
 from memopt.buffers.variables import Variables
 from memopt.graph.functiondef import ARGUMENT, RESULT
-from memopt.graph.op_types import (
-    MERGES,
-    NEXT_ITERATIONS,
-    REF_VARIABLES,
-    SWITCHES,
-    called_functions,
-)
+from memopt.graph.op_types import REF_VARIABLES, SWITCHES, called_functions, joins_branches
 from memopt.graph.running import roots_of
 from memopt.graph.traversal import Numbering
 from memopt.shapes.constant_folding import Folding
@@ -300,7 +294,7 @@ class BufferBuilder:
         buffer = self.tensors.buffer(source)
         if node.op in SWITCHES:
             self._given_to_branches.add(buffer)
-        if node.op not in MERGES or any(t.node.op in NEXT_ITERATIONS for t in node.inputs):
+        if not joins_branches(node):
             return buffer
         pool = self.tensors.pool
         joined = dict.fromkeys(self.tensors.buffer(tensor) for tensor in node.inputs)

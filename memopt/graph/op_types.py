@@ -165,6 +165,13 @@ class Signature:
         return tuple(types)
 
 
+def joins_branches(node: Node) -> bool:
+    """Whether a node is a Merge of the sides of a branch, not one at the head of a loop."""
+    return node.op in MERGES and not any(
+        tensor.node.op in NEXT_ITERATIONS for tensor in node.inputs
+    )
+
+
 def turns_at_once(node: Node) -> int:
     """How many turns of a loop TensorFlow may run at once, by the node that begins it."""
     value = node.attributes.get(TURNS_AT_ONCE)

@@ -58,7 +58,7 @@ class Bounds:
         self._all_bytes = np.zeros(len(looked_at), np.int64)
         fixed_bytes = np.zeros(len(looked_at), np.int64)
         for place, op in enumerate(looked_at):
-            held, working_bytes = self._held_across(int(op))
+            held, working_bytes, _ = self._held_across(int(op))
             self._all_bytes[place] = working_bytes + held.sum()
             fixed_bytes[place] = working_bytes + held[np.isinf(self._return_cost)].sum()
         place = int(np.argmax(fixed_bytes)) if end else 0
@@ -73,7 +73,7 @@ class Bounds:
             if excess_bytes <= 0:
                 break
             op = int(self._looked_at[place])
-            held, _ = self._held_across(op)
+            held, *_ = self._held_across(op)
             cost = _lightest(held, self._return_cost, excess_bytes)
             weighed.append((cost, cost / excess_bytes, op))
         if not weighed:
@@ -88,8 +88,7 @@ class Bounds:
     def _moment(self, op: int, budget_bytes: int) -> Moment:
         """What one operation asks for within a budget."""
         problem = self._problem
-        reach = np.zeros(len(problem.cost), np.int64)
-        _, working_bytes = self._held_across(op, reach)
+        _, working_bytes, reach = self._held_across(op)
         read = problem.input_value[problem.input_start[op] : problem.input_start[op + 1]]
         is_later = reach == _LATER
         # What it reads itself is in use.
@@ -108,7 +107,7 @@ class Bounds:
         """
         known = set()
         for place in np.flatnonzero(self._all_bytes > budget_bytes):
-            held, _ = self._held_across(int(self._looked_at[place]))
+            held, *_ = self._held_across(int(self._looked_at[place]))
             sizes = {int(op): int(held[op]) for op in np.flatnonzero(held)}
             excess_bytes = int(self._all_bytes[place]) - budget_bytes
             key = (excess_bytes, *sizes.items())
@@ -116,18 +115,16 @@ class Bounds:
                 known.add(key)
                 yield sizes, excess_bytes
 
-    def _held_across(self, op: int, reach: IntArray | None = None) -> tuple[IntArray, int]:
+    def _held_across(self, op: int) -> tuple[IntArray, int, IntArray]:
         """Bytes of each operation that are read before and after this one, and its working set.
 
-        Args:
-            op: The operation.
-            reach: Zeros by operation, filled in with which come before and after it in any case.
+        And which operations come before it and after it in any case.
         """
         problem = self._problem
         held = np.zeros(len(problem.cost), np.int64)
-        reach = np.zeros(len(problem.cost), np.int64) if reach is None else reach
+        reach = np.zeros(len(problem.cost), np.int64)
         working_bytes = _look_across(problem, self._order, op, held, reach)
-        return held, int(working_bytes)
+        return held, int(working_bytes), reach
 
 
 def working_bytes(problem: Problem, op: int) -> int:

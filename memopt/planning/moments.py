@@ -80,32 +80,34 @@ class Moment:
         bytes_in_use = problem.size.copy()
         bytes_in_use[read] = 0
         counts = np.diff(problem.input_start)
-        operands = is_earlier[np.repeat(np.arange(len(counts)), counts)]
-        readers = np.repeat(np.arange(len(counts)), counts)[operands]
+        all_readers = np.repeat(np.arange(len(counts)), counts)
+        operands = is_earlier[all_readers]
+        readers = all_readers[operands]
+        self._ends = wanted[values], returned[problem.value_op[values]]
         # What is had again costs, and wants its operands; what is wanted is in use or had again.
         arcs = [
             (again[earlier], np.full(len(earlier), SINK)),
             (again[readers], wanted[problem.input_value[operands]]),
             (np.full(len(needed), SOURCE), wanted[needed]),
             (returned[swapped], again[swapped]),
-            (wanted[values], returned[problem.value_op[values]]),
+            self._ends,
         ]
         tails, heads = (np.concatenate(ends) for ends in zip(*arcs, strict=True))
         nodes = int(max(wanted.max(initial=1), returned.max(initial=1))) + 1
         self._network = FlowNetwork.of(nodes, tails, heads)
-        costs = np.where(problem.single[earlier] == 1, 0, problem.cost[earlier])
+        is_single = problem.single[earlier] == 1
+        costs = np.where(is_single, 0, problem.cost[earlier])
         # As floating point: whole numbers of 53 bits each may add up to more than 64.
         total = costs.sum(dtype=np.float64) + problem.swap_cost[swapped].sum(dtype=np.float64)
         self._scale = max(1, int(_FINE / max(1.0, total)))
         self._fixed = np.concatenate(
             [
-                np.where(problem.single[earlier] == 1, NO_LIMIT, costs * self._scale),
+                np.where(is_single, NO_LIMIT, costs * self._scale),
                 np.full(len(readers) + len(needed), NO_LIMIT),
                 problem.swap_cost[swapped] * self._scale,
             ]
         )
         self._bytes = bytes_in_use[values]
-        self._ends = wanted[values], returned[problem.value_op[values]]
         self._needed_bytes = int(bytes_in_use[needed].sum())
 
     def extra_cost(self, first_price: float) -> int:

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph import op_types
+from memopt.graph.op_types import joins_branches
 from memopt.sequencing.frames import Side, find_places
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Branches(NamedTuple):
         conditions = {node: places[node].conditions for node in outside if places[node].conditions}
         if not any(is_ordered[node] for node in conditions):
             return NO_BRANCHES
-        return cls(conditions, frozenset(node for node in outside if _joins(nodes[node])))
+        return cls(conditions, frozenset(node for node in outside if joins_branches(nodes[node])))
 
     def of_node(self, node: int) -> Conditions:
         """Which sides have to be taken for a node to run."""
@@ -80,15 +81,19 @@ def excludes(some: Conditions, others: Conditions) -> bool:
 NO_BRANCHES = Branches({}, frozenset())
 
 
-def _joins(node: Node) -> bool:
-    return node.op in op_types.MERGES and not any(
-        tensor.node.op in op_types.NEXT_ITERATIONS for tensor in node.inputs
-    )
+class Gathered(NamedTuple):
+    """A sequence with each branch in one piece.
+
+    Attributes:
+        late: Each where its last operation stands.
+        early: Each where all that it reads is there.
+    """
+
+    late: list[int]
+    early: list[int]
 
 
-def gather(
-    nodes: Sequence[Node], precedence: Precedence, sequence: Sequence[int], *, early: bool = False
-) -> list[int]:
+def gather(nodes: Sequence[Node], precedence: Precedence, sequence: Sequence[int]) -> Gathered:
     """The sequence with each branch, both its sides, in one piece.
 
     No edge can make what is outside wait for what is in a branch, but for where its sides join. So
@@ -98,15 +103,14 @@ def gather(
         nodes: All nodes, by number.
         precedence: What must come before what.
         sequence: The nodes that run, producers first.
-        early: Whether a branch stands where all that it reads is there, instead of where its last
-            operation stands.
     """
-    if not any(_joins(nodes[node]) for node in sequence):
-        return list(sequence)
+    if not any(joins_branches(nodes[node]) for node in sequence):
+        return Gathered(list(sequence), list(sequence))
     position = [0] * len(nodes)
     for rank, number in enumerate(sequence):
         position[number] = rank
-    keys: list[tuple[int, ...]] = [()] * len(nodes)
+    late: list[tuple[int, ...]] = [()] * len(nodes)
+    early = list(late)
     depth = {
         number: len(place.frames[0].around if place.frames else place.conditions)
         for number, place in enumerate(find_places(nodes, sequence))
@@ -122,19 +126,24 @@ def gather(
             if found is not None:
                 pieces.setdefault(found, []).append(number)
         for members in pieces.values():
-            if early:
-                at = _ready_at(members, precedence, position)
-            else:
-                at = max(position[number] for number in members if nodes[number] in piece_of)
+            last = max(position[number] for number in members if nodes[number] in piece_of)
+            ready = _ready_at(members, precedence, position)
             for number in members:
-                keys[number] = (*keys[number], at)
+                late[number] = (*late[number], last)
+                early[number] = (*early[number], ready)
+    return Gathered(*(_sorted_by(keys, precedence, position) for keys in (late, early)))
+
+
+def _sorted_by(
+    keys: Sequence[tuple[int, ...]], precedence: Precedence, position: Sequence[int]
+) -> list[int]:
     return precedence.sorted_by([(*key, place) for key, place in zip(keys, position, strict=True)])
 
 
 def _piece(node: Node, piece_of: Mapping[Node, int]) -> int | None:
     """The piece of a node; what parts and joins its sides is of it as well."""
     around = [node]
-    if _joins(node):
+    if joins_branches(node):
         around += [tensor.node for tensor in node.inputs]
     elif node.op in op_types.SWITCHES:
         around += [reader for output in node.outputs for reader, _ in output.uses]

@@ -166,12 +166,10 @@ class Step:
         return self.devices.side_by_side(self.precedence.producers, settled, self.times_ns)
 
     def _with_branches(self, sequence: Sequence[int]) -> list[int]:
-        nodes = self.buffer_graph.nodes
-        late = gather(nodes, self.precedence, sequence)
-        if late == list(sequence):
-            return late
-        early = gather(nodes, self.precedence, sequence, early=True)
-        return lowest(self.buffer_graph, [late, early])
+        gathered = gather(self.buffer_graph.nodes, self.precedence, sequence)
+        if gathered.late == list(sequence):
+            return gathered.late
+        return lowest(self.buffer_graph, gathered)
 
     def _with_pairs(self, sequence: Sequence[int]) -> list[int]:
         pairs = self.buffer_graph.fused_pairs
