@@ -168,18 +168,19 @@ def test_many_readers_are_all_served(compared: list[Compared]) -> None:
 def test_some_order_gives_the_native_result(compared: list[Compared]) -> None:
     several = 0
     for name, case, native in compared:
-        found, ends_ns = replay_native(case, native.swaps)
+        found, ends_ns, wanted = replay_native(case, native.swaps)
         assert found.keys() == native.swaps.keys(), name
         for use, (trigger, waiting) in native.swaps.items():
             assert found[use][0] == trigger, (name, use)
             # Of readers that end together, the table decides which one waits.
             assert {ends_ns[node] for node in found[use][1]} == {ends_ns[node] for node in waiting}
-        several += len(found) > 12
-    assert several >= 9
+        # How many are served is the table's choice too; how many ask is not.
+        several += wanted > 12
+    assert several >= 12
 
 
-def replay_native(case: Case, native: Swaps) -> tuple[Swaps, dict[str, int]]:
-    """The swaps of an order in which a native result can come about, and all earliest times.
+def replay_native(case: Case, native: Swaps) -> tuple[Swaps, dict[str, int], int]:
+    """The swaps of an order that gives a native result, all earliest times, and the uses that ask.
 
     Every reader that TensorFlow served comes before those whose swap would leave it without a
     trigger; those that it did not serve come last.
@@ -209,7 +210,7 @@ def replay_native(case: Case, native: Swaps) -> tuple[Swaps, dict[str, int]]:
         rewriter.revert(start)
     order = [*sorted_last(leaves_without), *others]
     PairRewrite(*arguments).apply({reader: wanted[reader] for reader in order})
-    return swaps_of(to_graph_def(swapped.graph)), ends_ns
+    return swaps_of(to_graph_def(swapped.graph)), ends_ns, sum(map(len, wanted.values()))
 
 
 def sorted_last(leaves_without: dict[Node, set[Node]]) -> list[Node]:
