@@ -18,10 +18,11 @@ from memopt.rematerialization.plan_choice import make_plan
 from memopt.rematerialization.stored_plans import by_name, decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from memopt.rematerialization.limits import Limits, Plan
     from memopt.rematerialization.network import Network
+    from memopt.rematerialization.rematerialized import Rematerialized
 
 _MOST_BYTES = 64 << 20
 _MAKE_PLANS = ("planning", "rematerialization")
@@ -44,22 +45,24 @@ class PlanCache:
     options: str
     most_bytes: int = _MOST_BYTES
 
-    def plan(self, algorithm: str, network: Network, limits: Limits) -> Plan:
+    def plan(
+        self, algorithm: str, network: Network, limits: Limits, near: Sequence[Rematerialized] = ()
+    ) -> Plan:
         """The plan that was made before, or else a new one; see `make_plan`."""
         nothing = limits.nothing(network)
         if nothing.keeps(limits.limit_bytes):
             return nothing
-        path = cache_folder() / "plans" / self._digest(network, limits)
+        path = cache_folder() / "plans" / self._digest(network, limits, near)
         found = self._find(path, network, limits)
         if found is not None:
             return found
-        plan = make_plan(algorithm, network, limits)
+        plan = make_plan(algorithm, network, limits, near)
         self._keep(path, _NOTHING if plan.done is None else encode(plan.done))
         return plan
 
-    def _digest(self, network: Network, limits: Limits) -> str:
-        """The same for the same graph, costs, limit and options, in every process."""
-        digest = hashlib.sha256()
+    def _digest(self, network: Network, limits: Limits, near: Sequence[Rematerialized]) -> str:
+        """The same for the same graph, costs, limit, options and start, in every process."""
+        digest = hashlib.sha256(b"".join(map(encode, near)))
         facts = (_planners(), self.options, limits.limit_bytes, network.buffer_graph.held_bytes)
         for line in (facts, *_described(network)):
             digest.update(json.dumps(line).encode())

@@ -50,7 +50,9 @@ _LEAST_SHARE = 25
 """The part of a limit that is taken off it at least for that."""
 
 
-def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
+def make_plan(
+    algorithm: str, network: Network, limits: Limits, near: Sequence[Rematerialized] = ()
+) -> Plan:
     """The cheapest plan within the limit, or the lowest one there is.
 
     What is lowest does not depend on the limit: given as the limit, it is kept, and so is what lies
@@ -65,6 +67,8 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
             the others' only if there is none.
         network: The sequence with its buffers.
         limits: What to keep to.
+        near: Plans for limits nearby: the planner, if it is asked, starts from these first, and
+            from nothing only if that keeps no limit.
     """
     nothing = limits.nothing(network)
     if nothing.keeps(limits.limit_bytes):
@@ -77,6 +81,10 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
     # What one operation alone goes over, no plan keeps: then there is only the lowest to be found.
     least_bytes = largest_working_set(network.buffer_graph, network.sequence).size_bytes
     if limits.limit_bytes >= (least_bytes if limits.find_lowest else held_bytes):
+        if near and algorithm in (PLANNER, BEST):
+            nearby = limits.measure(plan_from(network, limits, near))
+            if nearby.keeps(limits.limit_bytes):
+                return nearby
         plans = _make_plans(algorithm, network, limits, nothing)
         within = _cheapest_within(plans, limits)
         if within is not None:
@@ -89,15 +97,24 @@ def make_plan(algorithm: str, network: Network, limits: Limits) -> Plan:
         # What was stopped half-way need not be the lowest.
         plans = [*plans, *lower] if limits.time_limit.is_over else lower
     lowest = min(plans, key=lambda plan: (plan.peak_bytes, plan.added_ns))
-    if lowest.done is None or algorithm not in (PLANNER, BEST):
+    if algorithm not in (PLANNER, BEST):
+        return lowest
+    return _cheapest_near(lowest, plans, network, limits)
+
+
+def _cheapest_near(lowest: Plan, plans: Sequence[Plan], network: Network, limits: Limits) -> Plan:
+    """The cheapest plan that needs next to nothing more than the lowest one.
+
+    What was to be as low as can be often costs more than that takes.
+    """
+    if lowest.done is None:
         return lowest
     if lowest.peak_bytes > limits.limit_bytes and limits.allocator is not None:
         return lowest
-    # What was to be as low as can be often costs more than that takes.
-    spare_bytes = int(_NEARLY * (lowest.peak_bytes - held_bytes))
+    spare_bytes = int(_NEARLY * (lowest.peak_bytes - network.buffer_graph.held_bytes))
     kept = replace(limits, limit_bytes=max(limits.limit_bytes, lowest.peak_bytes + spare_bytes))
-    near = plan_from(network, kept, [lowest.done])
-    found = [kept.measure(lowest.done), kept.measure(near)]
+    cheaper = plan_from(network, kept, [lowest.done])
+    found = [kept.measure(lowest.done), kept.measure(cheaper)]
     if limits.allocator is None:
         # With an allocator some were made by their sum alone, and nobody knows that they find room.
         found += plans

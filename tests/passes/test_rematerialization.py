@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from support.bad_inputs import graph_def_of
@@ -12,6 +14,17 @@ from support.text_cases import TextCase, read_cases
 from memopt.errors import OptionsError
 from memopt.item import GrapplerItem
 from memopt.passes.rematerialization import Rematerialization
+from memopt.rematerialization.limits import Plan
+from memopt.rematerialization.network import OUT_OF_REACH
+from memopt.rematerialization.plan_choice import make_plan
+from memopt.rematerialization.rewriting import memory_limit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memopt.rematerialization.limits import Limits
+    from memopt.rematerialization.network import Network
+    from memopt.rematerialization.rematerialized import Rematerialized
 
 CASES = read_cases(Path(__file__).parent / "cases" / "rematerialization.txt")
 
@@ -81,6 +94,31 @@ def test_a_second_run_adds_nothing() -> None:
             keep=tuple(sorted(case.settings.get("kept", ()))),
         )
         assert not run_pass(item, pass_).edits, case.name
+
+
+def test_of_plans_that_come_to_more_than_the_limit_the_lowest_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of what stands in one piece: plans say what they keep, and come to more in the graph."""
+    made: list[Plan] = []
+
+    def optimistic(
+        algorithm: str, network: Network, limits: Limits, near: Sequence[Rematerialized]
+    ) -> Plan:
+        assert [plan.done for plan in made[-1:]] == list(near)
+        if made:
+            plan = Plan(None, limits.limit_bytes + 1, 0)
+        else:
+            lowest = make_plan(algorithm, network, replace(limits, limit_bytes=OUT_OF_REACH))
+            plan = lowest._replace(peak_bytes=limits.limit_bytes)
+        made.append(plan)
+        return plan
+
+    monkeypatch.setattr(memory_limit, "make_plan", optimistic)
+    case = case_of("what is not needed")
+    pass_ = replace(Rematerialization.parse(case.spec), memory_limit=16000)
+    assert run_case(case, pass_).text == case.after
+    assert len(made) == 2
 
 
 def test_options_print_and_parse_and_are_checked() -> None:

@@ -29,6 +29,7 @@ from memopt.rematerialization.plan_choice import make_plan
 from memopt.rematerialization.stored_plans import decode, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from memopt.rematerialization.network import Network
@@ -150,9 +151,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The limits of the plans that are made."""
     made: list[int] = []
 
-    def count(algorithm: str, network: Network, limits: Limits) -> Any:
+    def count(
+        algorithm: str, network: Network, limits: Limits, near: Sequence[Rematerialized]
+    ) -> Any:
         made.append(limits.limit_bytes)
-        return make_plan(algorithm, network, limits)
+        return make_plan(algorithm, network, limits, near)
 
     monkeypatch.setattr(plan_cache, "make_plan", count)
     return made
@@ -168,6 +171,16 @@ def test_a_plan_is_made_once(folder: Path, counted: list[int]) -> None:
     assert second.done is not None
     assert second._replace(done=first.done) == first
     assert second.done.sequence == first.done.sequence
+
+
+def test_where_it_begins_makes_another_plan(folder: Path) -> None:
+    network = NETWORKS["layers"]
+    limits = limits_of(network, 0.6)
+    first = PlanCache("").plan(BEST, network, limits)
+    assert first.done is not None
+    for _ in range(2):
+        PlanCache("").plan(BEST, network, limits, [first.done])
+    assert len(list(folder.iterdir())) == 2
 
 
 def test_another_limit_or_option_or_cost_is_another_plan(counted: list[int], folder: Path) -> None:

@@ -66,3 +66,17 @@ def test_the_planner_begins_once_where_little_time_is_left(begun_with: list[int]
     limits = Limits(LIMIT_BYTES, largest_block=16, time_limit=TimeLimit.after(4))
     assert make_plan(BEST, NETWORK, limits).peak_bytes < NETWORK.peak_bytes
     assert 0 not in begun_with
+
+
+def test_a_plan_nearby_is_where_the_planner_begins(begun_with: list[int]) -> None:
+    limits = Limits(LIMIT_BYTES, largest_block=16)
+    near = make_plan(BEST, NETWORK, limits).done
+    assert near is not None
+    begun_with.clear()
+    assert make_plan(BEST, NETWORK, limits, [near]).done is near
+    assert begun_with == [1]
+
+    begun_with.clear()
+    less = Limits(limits.measure(near).peak_bytes - 1, largest_block=16)
+    assert make_plan(BEST, NETWORK, less, [near]).peak_bytes <= less.limit_bytes
+    assert begun_with == [1, 3, 0]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _MEBIBYTE = 1 << 20
 _ATTEMPTS = 3
-"""How often a plan is made within less than the limit, since it came to more than was planned."""
+"""How many plans are made within the limit, and less, before the lowest of all is looked for."""
 _ROUNDS = 3
 """How often the budgets of parts and of the step are planned one after the other."""
 
@@ -152,25 +152,32 @@ class MemoryLimiter:
     ) -> MemoryTimeline:
         """Make the copies of a plan, in one edit; returns the memory of the step with them.
 
-        What has to stand side by side for oneDNN, either first, can take more than was planned.
-        Then there is another plan, with as much less.
+        What has to stand side by side for oneDNN, either first, and branches, which stand in one
+        piece, can take more than was planned. Then there is another plan, with as much less. Where
+        none comes to the limit, the lowest of what they come to stays.
         """
         before = self._rewriter.checkpoint()
+        tried: list[tuple[int, Plan]] = []
         asked = limits
-        for _ in range(_ATTEMPTS):
-            plan = self._plan(network, asked)
+        while True:
+            near = [plan.done for _, plan in tried[-1:] if plan.done is not None]
+            plan = self._plan(network, asked, near)
             final = self._apply(network, plan, limits, part)
-            less_bytes = _highest_bytes(final, part) - limits.limit_bytes
-            is_missed = plan.peak_bytes > asked.limit_bytes
-            if less_bytes <= 0:
+            highest_bytes = _highest_bytes(final, part)
+            if highest_bytes <= limits.limit_bytes:
                 return final
-            if is_missed or limits.time_limit.is_over:
-                return self._no_worse(before, network, final, part)
+            tried.append((highest_bytes, plan))
+            if plan.peak_bytes > asked.limit_bytes or limits.time_limit.is_over:
+                break
             self._rewriter.revert(before)
-            asked = replace(asked, limit_bytes=max(OUT_OF_REACH, asked.limit_bytes - less_bytes))
-        least = replace(limits, limit_bytes=OUT_OF_REACH, find_lowest=True)
-        plan = self._plan(network, least)
-        final = self._apply(network, plan, limits, part)
+            less_bytes = asked.limit_bytes - (highest_bytes - limits.limit_bytes)
+            asked = replace(asked, limit_bytes=max(OUT_OF_REACH, less_bytes))
+            if len(tried) == _ATTEMPTS:
+                asked = replace(limits, limit_bytes=OUT_OF_REACH, find_lowest=True)
+        lowest = min(tried, key=lambda each: each[0])[1]
+        if lowest is not plan:
+            self._rewriter.revert(before)
+            final = self._apply(network, lowest, limits, part)
         return self._no_worse(before, network, final, part)
 
     def _no_worse(
@@ -191,11 +198,11 @@ class MemoryLimiter:
         self._rewriter.revert(before)
         return self._settle([network.buffer_graph.nodes[number] for number in network.sequence])
 
-    def _plan(self, network: Network, limits: Limits) -> Plan:
+    def _plan(self, network: Network, limits: Limits, near: Sequence[Rematerialized]) -> Plan:
         settings = self._settings
         if settings.plan_cache is None or limits.forms or limits.allocator is not None:
-            return make_plan(settings.algorithm, network, limits)
-        return settings.plan_cache.plan(settings.algorithm, network, limits)
+            return make_plan(settings.algorithm, network, limits, near)
+        return settings.plan_cache.plan(settings.algorithm, network, limits, near)
 
     def _apply(
         self, network: Network, plan: Plan, limits: Limits, part: PartBudget | None
