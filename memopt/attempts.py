@@ -121,7 +121,7 @@ def _within(
     if is_out_of_reach:
         # Where splitting wins nothing, the nearest plan without it is wanted all the same.
         yield _sharing(split, share_s, trial_s=seconds)
-        yield _sharing(whole, share_s, trial_s=seconds)
+        yield _sharing(whole, max(share_s, time_limit.left_s), trial_s=seconds)
         return
     yield whole
     if time_limit.left_s >= share_s:

@@ -54,6 +54,8 @@ class CalledFromPython(Compiler):  # type: ignore[misc]
         """Numba's passes."""
         self.state.flags.forceinline = False
         self.state.flags.no_cpython_wrapper = False
+        # Several searches run side by side: see `cores.side_by_side`.
+        self.state.flags.release_gil = True
         passes: list[Any] = super().define_pipelines()
         return passes
 

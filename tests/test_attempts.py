@@ -71,7 +71,13 @@ def test_out_of_reach_the_time_is_shared() -> None:
     first, second = attempts(pipeline(4.0), is_out_of_reach=True)
     assert [described(each) for each in (first, second)] == ["split", "whole"]
     assert seconds_of(first) == [2.0, 4.0, 2.0]
-    assert seconds_of(second) == [2.0]
+    # What was not split took no time: it is left for what follows.
+    assert seconds_of(second) == [pytest.approx(4.0, abs=0.5)]
+
+
+def test_out_of_reach_a_half_of_the_time_is_left_in_any_case() -> None:
+    _, second = attempts(pipeline(1e-9), is_out_of_reach=True)
+    assert seconds_of(second) == [pytest.approx(0.5e-9)]
 
 
 def test_out_of_reach_what_cannot_be_split_is_planned_all_the_same(

@@ -24,7 +24,7 @@ MODULES = {
 }
 
 LAYERS = (
-    ("errors", "display", "collector", "progress", "time_limit"),
+    ("errors", "display", "collector", "cores", "progress", "time_limit"),
     ("options",),
     ("flags",),
     ("cache_folder", "progress_display", "file_systems"),
@@ -75,7 +75,7 @@ LEAVES = {
     "errors": set[str](),
     "display": set[str](),
     "progress": set[str](),
-    "planning": {"errors", "display", "jit", "progress"},
+    "planning": {"cores", "errors", "display", "jit", "progress"},
     "models": {"errors"},
 }
 """Parts that import these parts and no others, though they stand above others."""

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from memopt.cores import usable_cores
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -21,11 +23,6 @@ def threads_from(variable: str) -> int:
     """The threads that an environment variable of TensorFlow's asks for; 0 if it asks for none."""
     asked = os.environ.get(variable, "").strip()
     return int(asked) if asked.isdecimal() else 0
-
-
-def usable_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

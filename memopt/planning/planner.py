@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +24,7 @@ from memopt.planning.plan import Plan
 from memopt.planning.problem import COPIES, problem_of
 from memopt.planning.search_effort import ROUNDS, Effort
 from memopt.planning.searches import Searches, rank, steps_of
-from memopt.planning.sequence_state import fill, new_state
+from memopt.planning.sequence_state import BUDGET, fill, new_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,7 +34,11 @@ if TYPE_CHECKING:
     from memopt.planning.sequence_state import State
 
 _NEXT_SEED = 1_000_003
-"""What is added to the seed where a search goes on; seeds that people give lie closer together."""
+"""What is added to the seed for another search; seeds that people give lie closer together."""
+_ANEW = 2
+"""How often a search that goes on begins anew in each round: as long as the search beside it."""
+_ROUND = 1 + _ANEW
+"""How many states a round takes."""
 
 
 def plan_graph(
@@ -133,7 +137,7 @@ class Planner:
         is_impossible = False
         if self._is_exact:
             least, is_impossible = self._refine(best, room, least)
-        self._search_on(best, room, least, started_s + most_s)
+        best = self._search_on(best, room, least, started_s + most_s)
         if best.numbers[1]:
             raise self._refusal(budget_bytes, is_impossible=is_impossible)
         plan = self._plan_of(steps_of(best), budget_bytes, graph.base_cost + least)
@@ -171,27 +175,39 @@ class Planner:
             insists: Whether to search once more, harder, if it is not.
         """
         room = budget_bytes - self._graph.held_bytes
-        state = new_state(self._problem, room, self._seed)
+        state = self._state(room)
         best = new_best(state)
         walks = self._starts.within(room) if self._walks else (unchanged(self._graph.order),)
         for steps in (*walks, *starts):
             self._searches.offer(state, best, steps)
         if not self._searches.is_perfect(best):
-            best = self._explore(state, best, self._effort.explore)
-        if insists and best.numbers[1]:
-            best = self._explore(state, best, self._effort.force)
+            effort = self._effort
+            with self._searches.telling("searching", (effort.explore, *effort.rework * 2)):
+                best = self._searches.side_by_side(
+                    (
+                        partial(self._rework, state, best, insists=insists),
+                        partial(self._explore, room, effort.explore, 1),
+                    )
+                )
         return steps_of(best), not best.numbers[1]
 
-    def _explore(self, state: State, best: Best, schedule: Schedule) -> Best:
-        """The better of what is found near a sequence, and from the order that was given."""
-        fresh, rework = new_best(state), self._effort.rework
-        with self._searches.telling("searching", (schedule, *rework, *rework)):
-            fill(self._problem, state, *unchanged(self._graph.order))
-            self._searches.anneal(state, fresh, schedule)
-            for each in rework:
-                self._searches.improve(state, fresh, each)
-                self._searches.improve(state, best, each)
-        return min(best, fresh, key=rank)
+    def _explore(self, room: int, schedule: Schedule, number: int) -> Best:
+        """What is found from the order that was given, far from it."""
+        state = self._state(room, number)
+        best = new_best(state)
+        fill(self._problem, state, *unchanged(self._graph.order))
+        self._searches.anneal(state, best, schedule)
+        for each in self._effort.rework:
+            self._searches.improve(state, best, each)
+        return best
+
+    def _rework(self, state: State, best: Best, *, insists: bool) -> Best:
+        """What is found near a sequence; where that is over the budget, by force if asked for."""
+        for each in self._effort.rework:
+            self._searches.improve(state, best, each)
+        if not insists or not best.numbers[1]:
+            return best
+        return min(best, self._explore(int(state.numbers[BUDGET]), self._effort.force, 2), key=rank)
 
     def search_near(self, budget_bytes: int, starts: Iterable[Steps]) -> tuple[Steps, bool]:
         """The best sequence that is found near others, and whether it is within a budget.
@@ -200,7 +216,7 @@ class Planner:
             budget_bytes: What may be in use at any step, everything included.
             starts: What to begin with the best of, which may all be over the budget.
         """
-        state = new_state(self._problem, budget_bytes - self._graph.held_bytes, self._seed)
+        state = self._state(budget_bytes - self._graph.held_bytes)
         best = new_best(state)
         for steps in starts:
             self._searches.offer(state, best, steps)
@@ -211,7 +227,7 @@ class Planner:
 
     def _search(self, room: int, starts: Iterable[Steps]) -> Best:
         """The best sequence for a budget: over it by as little as possible, then cheapest."""
-        state = new_state(self._problem, room, self._seed)
+        state = self._state(room)
         best = new_best(state)
         for steps in (*self._starts.within(room), *starts):
             self._searches.offer(state, best, steps)
@@ -223,10 +239,11 @@ class Planner:
         with self._searches.telling("searching", (effort.polish, *rounds, effort.finish)):
             self._searches.improve(state, best, effort.polish)
             self._searches.tell(best)
-            for _ in range(effort.rounds):
-                if self._searches.is_finished and not self._searches.is_perfect(best):
-                    self._searches.start_over(state, best, effort)
-                    self._searches.tell(best)
+            if effort.rounds and self._searches.is_finished and not self._searches.is_perfect(best):
+                numbers = range(1, 1 + effort.rounds)
+                anew = [partial(self._begin, room, (number,)) for number in numbers]
+                best = min(best, self._searches.side_by_side(anew), key=rank)
+                self._searches.tell(best)
             self._searches.improve(state, best, effort.finish)
         return best
 
@@ -234,35 +251,53 @@ class Planner:
         """Where nothing is within a budget: around the lowest sequence that can be found at all."""
         if not best.numbers[1] or self._peak(self.lowest) > room:
             return best
-        state = new_state(self._problem, room, self._seed)
+        state = self._state(room)
         fill(self._problem, state, *self.lowest)
         record(state, best)
         self._searches.improve(state, best, self._effort.polish)
         return best
 
-    def _search_on(self, best: Best, room: int, least: int, end_s: float) -> None:
+    def _search_on(self, best: Best, room: int, least: int, end_s: float) -> Best:
         """Where there is time, search on until it is up or nothing can be better.
 
-        In turns: from the order that was given, as at first; in chains, far from the best sequence;
-        one by one, near it. Each time with other random numbers.
+        Side by side: from the order that was given, as at first; and near the best sequence, in
+        chains, far from it, and one by one. Each time with other random numbers.
         """
         if math.isinf(self._deadline_s):
-            return
+            return best
         effort = self._effort
+        schedules = (effort.explore, effort.polish, *(effort.reorder, effort.combine) * _ANEW)
         for number in itertools.count(1):
             if self._searches.costs_no_more(best, least) or time.monotonic() > end_s:
-                return
+                break
             if not self._searches.is_finished:
-                return
-            state = new_state(self._problem, room, self._seed + number * _NEXT_SEED)
-            before = rank(best)
-            schedules = (effort.reorder, effort.combine, effort.explore, effort.polish)
+                break
+            before, first = rank(best), _ROUND * number
             with self._searches.telling(f"searching on, round {number}", schedules):
-                self._searches.start_over(state, best, effort)
-                for schedule in (effort.explore, effort.polish):
-                    self._searches.improve(state, best, schedule)
+                best = self._searches.side_by_side(
+                    (
+                        partial(self._go_on, self._state(room, first), best),
+                        partial(self._begin, room, range(first + 1, first + 1 + _ANEW)),
+                    )
+                )
             if rank(best) < before:
                 self._searches.tell(best)
+        return best
+
+    def _go_on(self, state: State, best: Best) -> Best:
+        """What is found near a sequence, and not so near."""
+        for schedule in (self._effort.explore, self._effort.polish):
+            self._searches.improve(state, best, schedule)
+        return best
+
+    def _begin(self, room: int, numbers: Iterable[int]) -> Best:
+        """What is found from the order that was given, with some random numbers and with others."""
+        states = (self._state(room, number) for number in numbers)
+        return min((self._searches.start_over(state, self._effort) for state in states), key=rank)
+
+    def _state(self, room: int, number: int = 0) -> State:
+        """An empty sequence, with random numbers that no other number gives."""
+        return new_state(self._problem, room, self._seed + number * _NEXT_SEED)
 
     def _least_cost(self, best: Best, room: int) -> int:
         """What every plan costs at least on top of everything once, as far as it is known."""
@@ -299,7 +334,7 @@ class Planner:
             )
         )
         found = Steps(np.array(refined.operations), np.array(refined.swapped))
-        self._searches.offer(new_state(self._problem, room, self._seed), best, found)
+        self._searches.offer(self._state(room), best, found)
         self._searches.is_finished &= refined.is_finished
         return max(least, refined.extra_cost), refined.is_impossible
 
@@ -314,7 +349,7 @@ class Planner:
         with self._searches.telling("looking for the lowest peak", schedules):
             for share, schedule in self._effort.lower:
                 budget_bytes = max(self.bounds.least_bytes, int(self._peak(steps) * share))
-                state = new_state(self._problem, budget_bytes, self._seed)
+                state = self._state(budget_bytes)
                 best = new_best(state)
                 fill(self._problem, state, *steps)
                 self._searches.anneal(state, best, schedule)

@@ -22,7 +22,7 @@ _CHANGES_IN_CHAINS = 4
 """Of single computations, for each edit."""
 _FORCE = 30.0
 """Times as hot, and as dear. With 8 times, a net of convolutions still stayed over its budget."""
-ROUNDS = 3
+ROUNDS = 4
 """How often an order is looked for from anew, if it pays."""
 
 
@@ -85,15 +85,15 @@ class Effort:
 
 def _thorough(edits: int, rounds: int) -> Effort:
     """With enough edits to look for another order."""
-    share = edits // (2 + 4 * ROUNDS)
-    polish, combine = Schedule(share, hot=0.3), Schedule(2 * share)
+    share = edits // (2 + 3 * ROUNDS)
+    polish, combine = Schedule(share, hot=0.3), Schedule(3 * share // 2)
     explore = _in_chains(edits // 2, hot=1.0)
     return Effort(
         polish=polish,
         finish=polish,
-        reorder=Schedule(2 * share, hot=10.0, cold=0.1, recompute_share=0),
+        reorder=Schedule(3 * share // 2, hot=10.0, cold=0.1, recompute_share=0),
         combine=combine,
-        lower=tuple((peak_share, combine) for peak_share in _LOWER),
+        lower=tuple((peak_share, Schedule(2 * share)) for peak_share in _LOWER),
         explore=explore,
         force=replace(explore, hot=_FORCE * explore.hot, price=_FORCE * explore.price),
         rework=(_in_chains(edits // 8, hot=0.3), _in_chains(edits // 8, hot=0.1)),

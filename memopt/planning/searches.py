@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING
 
+from memopt.cores import side_by_side
 from memopt.planning.annealing import anneal, new_best, record, tidy
 from memopt.planning.initial_plans import Steps, unchanged
 from memopt.planning.sequence_state import OVERSHOOT, fill
 from memopt.progress import Task, found, task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from memopt.planning.annealing import Best, Schedule
     from memopt.planning.cost_graph import CostGraph
@@ -39,8 +41,14 @@ class Searches:
         self._deadline_s = deadline_s
         self.is_finished = True
         self._task = Task("")
+        self._telling = Lock()
+        self._is_stopped = False
 
-    def start_over(self, state: State, best: Best, effort: Effort) -> None:
+    def side_by_side(self, searches: Sequence[Callable[[], Best]]) -> Best:
+        """The best of what searches find, the first of equals; each has a state of its own."""
+        return min(side_by_side(searches, self._stop), key=rank)
+
+    def start_over(self, state: State, effort: Effort) -> Best:
         """Look for an order that needs little, then recompute what does not fit in it."""
         ordered = new_best(state)
         fill(self._problem, state, *unchanged(self._graph.order))
@@ -48,8 +56,7 @@ class Searches:
         combined = new_best(state)
         fill(self._problem, state, *steps_of(ordered))
         self.anneal(state, combined, effort.combine)
-        fill(self._problem, state, *steps_of(combined))
-        record(state, best)
+        return combined
 
     def improve(self, state: State, best: Best, schedule: Schedule) -> None:
         """Search around the best sequence."""
@@ -69,9 +76,18 @@ class Searches:
 
     def anneal(self, state: State, best: Best, schedule: Schedule) -> None:
         """Search from a state's sequence, until the time is up; see `annealing.anneal`."""
-        self.is_finished &= anneal(
-            self._problem, state, best, schedule, self._deadline_s, self._task.advance
-        )
+        ends = anneal(self._problem, state, best, schedule, self._deadline_s, self._advance)
+        if not ends:
+            self.is_finished = False
+
+    def _advance(self, edits: int) -> None:
+        if self._is_stopped:
+            raise InterruptedError
+        with self._telling:
+            self._task.advance(edits)
+
+    def _stop(self) -> None:
+        self._is_stopped = True
 
     def tell(self, best: Best) -> None:
         """Say what a plan costs that is within the budget, if there is one already."""

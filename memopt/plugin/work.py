@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from memopt.buffers.kernel_call import INTER_OP_VARIABLE, Runtime, threads_from, usable_cores
+from memopt.buffers.kernel_call import INTER_OP_VARIABLE, Runtime, threads_from
 from memopt.cluster import VirtualCluster
 from memopt.context import Context
+from memopt.cores import usable_cores
 from memopt.costs.choice import choose_planning_costs
 from memopt.errors import BudgetError, InvalidGraphError, MemoptError
 from memopt.graph.graphdef import from_graph_def

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from memopt.buffers.kernel_call import usable_cores
 from memopt.cluster import system_memory_bytes
+from memopt.cores import usable_cores
 from memopt.errors import OptionsError
 from memopt.options import check_whole, parse_bytes
 from memopt.workers.local import LocalExecutor

@@ -13,8 +13,8 @@ from memopt.buffers.kernel_call import (
     INTER_OP_VARIABLE,
     INTRA_OP_VARIABLE,
     threads_from,
-    usable_cores,
 )
+from memopt.cores import usable_cores
 from memopt.errors import OptionsError
 from memopt.flags import VARIABLE, Flags
 from memopt.kernels.choice import RULES
