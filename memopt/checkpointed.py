@@ -83,7 +83,7 @@ def with_functions(source: Source) -> Source:
     item, properties, _ = source
 
     def shape_of(tensor: str) -> tuple[int, ...] | None:
-        known = properties.tensor(tensor)
+        known = properties.certain.tensor(tensor)
         return None if known is None else known.shape
 
     graph_def = raise_loops(item.graph_def, shape_of)

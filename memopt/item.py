@@ -53,6 +53,9 @@ class GrapplerItem(Displayed):
         compiled: Whether XLA compiles all of it, as of a `tf.function(jit_compile=True)`.
         in_function: Whether it runs as a function as it is. Then branches and loops run that nobody
             asks for; whoever runs a graph for its fetches leaves them out.
+        assumed_shapes: By node: the shapes of its outputs as one call gives them, where the graph
+            leaves them open; -1 for a dimension, and `None` for a shape, that is not known. Sizes
+            are told by them. What a graph is rewritten to holds for other shapes as well.
     """
 
     graph_def: GraphDef
@@ -62,6 +65,9 @@ class GrapplerItem(Displayed):
     variables: Mapping[str, VariableSpec] = field(default_factory=lambda: MappingProxyType({}))
     compiled: bool = False
     in_function: bool = False
+    assumed_shapes: Mapping[str, tuple[tuple[int, ...] | None, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
 
     @property
     def fetched_tensors(self) -> tuple[str, ...]:

@@ -153,4 +153,8 @@ def _may_share(output: Tensor, source: Tensor, properties: Properties) -> bool:
     if output.node.op in ROWS:
         return True
     sizes = (properties.size_bytes(output.name), properties.size_bytes(source.name))
-    return None in sizes or sizes[0] == sizes[1]
+    if None in sizes or sizes[0] == sizes[1]:
+        return True
+    # What differs now is equal in another call, if that can change one of the two alone.
+    certain = (properties.certain.size_bytes(each.name) for each in (output, source))
+    return len({size is None for size in certain}) > 1

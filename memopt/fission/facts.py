@@ -44,6 +44,7 @@ class Facts:
         self.graph = graph
         self.numbering = Numbering.of(graph)
         self._context = context
+        self._properties = context.properties.certain
         self._parts = parts
         self._roles: dict[Node, Roles | str] = {}
 
@@ -74,7 +75,7 @@ class Facts:
 
     def known(self, tensor: Tensor) -> TensorProperties:
         """What is known of a tensor of a node that can be split, or that one of them reads."""
-        found = self._context.properties.tensor(tensor.name)
+        found = self._properties.tensor(tensor.name)
         assert found is not None
         return found
 
@@ -84,7 +85,7 @@ class Facts:
 
     def outputs(self, node: Node) -> tuple[TensorProperties, ...]:
         """What is known of a node's outputs."""
-        return self._context.properties.outputs(node.name)
+        return self._properties.outputs(node.name)
 
     def units(self, node: Node) -> set[int]:
         """The numbers of rows that splitting a node divides."""
@@ -98,7 +99,7 @@ class Facts:
 
     def root(self, tensor: Tensor) -> Tensor:
         """The tensor whose buffer another one has."""
-        while (source := handed_on(tensor, self._context.properties)) is not None:
+        while (source := handed_on(tensor, self._properties)) is not None:
             tensor = source
         return tensor
 
@@ -117,7 +118,7 @@ class Facts:
 
     @cached_property
     def _added(self) -> frozenset[Tensor]:
-        return frozenset(find_added(self.numbering.nodes, self._context.properties))
+        return frozenset(find_added(self.numbering.nodes, self._properties))
 
     @cached_property
     def _companions(self) -> frozenset[str]:
@@ -137,7 +138,7 @@ class Facts:
         reason = self._why_not(node)
         if reason:
             return reason
-        inputs = [self._context.properties.tensor(tensor.name) for tensor in node.inputs]
+        inputs = [self._properties.tensor(tensor.name) for tensor in node.inputs]
         outputs = self.outputs(node)
         if not outputs or not all(
             each is not None and each.is_known for each in (*inputs, *outputs)

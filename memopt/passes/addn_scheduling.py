@@ -237,7 +237,7 @@ class _Checks:
         return ENDS_ITERATIONS if names[0] in self._graph else find_taken_name(self._graph, names)
 
     def _known_shape(self, node: Node) -> tuple[int, ...] | None:
-        properties = self._context.properties
+        properties = self._context.properties.certain
         if not self._options.trust_feeds:
             properties = properties.without_feeds()
         outputs = properties.outputs(node.name)

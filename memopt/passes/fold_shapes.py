@@ -108,7 +108,7 @@ class _Fold:
         self._rewriter = rewriter
         self._context = context
         self._arithmetic = integer_evaluation
-        self._certain = CertainShapes(rewriter.graph, context.properties, context.fed)
+        self._certain = CertainShapes(rewriter.graph, context.properties.certain, context.fed)
         self._has_sums = any(node.op in _SUMS for node in rewriter.graph)
         self._known: dict[Tensor, Array] = {}
         self._controls: dict[Node, tuple[Node, ...]] = {}

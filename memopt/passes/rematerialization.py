@@ -88,8 +88,9 @@ class Rematerialization(Pass):
     6. The order is enforced by control edges, as in `Ordering`.
 
     Recomputed is only what gives the same bits and leaves nothing behind (see
-    `can_run_twice`), is neither fed, fetched nor kept, and stands outside of v1 control flow. What
-    reads a reference variable is not recomputed after a write to it.
+    `can_run_twice`), and is neither fed, fetched nor kept; in a loop or a branch of v1 control flow
+    it is recomputed in the same turn, on the same side. What reads a reference variable is not
+    recomputed after a write to it.
 
     Where the limit cannot be met, the lowest peak found is what comes out, and one entry among
     what was declined says so. The graph that comes out is for the given fetches, see `Ordering`.

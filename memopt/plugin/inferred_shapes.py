@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from memopt.graph import op_types
 from memopt.kernels.choice import bodies_of
 from memopt.shapes.popped_elements import pops_unknown, with_popped_shapes
 from memopt.shapes.properties import Properties
@@ -17,10 +18,64 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
     from memopt.item import GrapplerItem
+    from memopt.shapes.assumed import Shape
+
+    Shapes = Mapping[str, tuple[Shape | None, ...]]
     from memopt.shapes.tensor_properties import TensorProperties
 
+_FEW = (2,)
 _ROUNDS = 2
 """How often what loops take out is looked at: the first time, what they put in may not be known."""
+
+
+def with_assumed(
+    properties: Properties, item: GrapplerItem, shapes: Shapes
+) -> tuple[Properties, GrapplerItem]:
+    """What is known of a graph's tensors in one call, and the graph's use with that call's shapes.
+
+    Args:
+        properties: What Grappler infers: it holds for every call.
+        item: The graph and its use.
+        shapes: By node: the shapes of its outputs in that call.
+    """
+    if not shapes:
+        return properties, item
+    item = replace(item, assumed_shapes=shapes)
+    known: dict[str, tuple[TensorProperties, ...]] = {}
+    for _ in range(_ROUNDS):
+        # Grappler does not follow the sizes of shapes through what is computed of them.
+        inferred = Properties.of(item)
+        if inferred.failure:
+            return properties, replace(item, assumed_shapes={})
+        for node in item.graph_def.node:
+            before = known.get(node.name, properties.outputs(node.name))
+            more = inferred.outputs(node.name)
+            is_same = len(before) == len(more)
+            known[node.name] = tuple(map(known_by_either, before, more)) if is_same else before
+        further = _further_shapes(item.graph_def, known)
+        if further.keys() <= item.assumed_shapes.keys():
+            break
+        item = replace(item, assumed_shapes={**item.assumed_shapes, **further})
+    return Properties.given(known, properties), item
+
+
+def _further_shapes(
+    graph_def: GraphDef, known: Mapping[str, tuple[TensorProperties, ...]]
+) -> Shapes:
+    """What has a shape that inference does not find: fillings that enter loops, shapes of elements.
+
+    A shape is a few numbers, however many.
+    """
+    fills = {node.name for node in graph_def.node if node.op == "Fill"}
+    found: dict[str, tuple[Shape | None, ...]] = {}
+    for node in graph_def.node:
+        if node.op == "TensorListElementShape" and not known[node.name][0].is_known:
+            found[node.name] = (_FEW,)
+        if node.op in op_types.ENTERS and not known[node.name][0].is_known:
+            source = node.input[0].partition(":")[0]
+            if source in fills and known[source][0].is_known:
+                found[source] = (known[source][0].shape,)
+    return found
 
 
 def with_declared(properties: Properties, item: GrapplerItem) -> Properties:
@@ -80,7 +135,8 @@ def _completed(
         known[node.name] = before
         if len(before) == len(after):
             known[node.name] = tuple(map(known_by_either, before, after))
-    return Properties.given(known)
+    certain = properties.certain
+    return Properties.given(known, None if certain is properties else certain)
 
 
 def _calls_without_shapes(properties: Properties, graph_def: GraphDef) -> bool:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from memopt.collector import collector_paused
 from memopt.errors import MemoptError
 from memopt.plugin import marks
+from memopt.plugin.calls import find_shapes
 from memopt.plugin.capture import current_capture
 from memopt.plugin.configs import config_of_functions, config_of_session
 from memopt.plugin.deadline import deadline
-from memopt.plugin.inferred_shapes import with_declared, with_popped
+from memopt.plugin.inferred_shapes import with_assumed, with_declared, with_popped
 from memopt.plugin.native_item import is_function, item_of, read_names, read_shapes
 from memopt.plugin.policy import Policy, Unset, current_policy
 from memopt.plugin.records import (
@@ -161,7 +162,8 @@ class _Call:
         with deadline(policy.deadline_ms):
             item = item_of(graph_def, names)
             inferred = read_shapes(self._native, graph_def)
-            known = with_popped(with_declared(inferred, item), item)
+            known, item = with_assumed(inferred, item, find_shapes(graph_def, inferred))
+            known = with_popped(with_declared(known, item), item)
             work = Work(item, known, policy)
             if work.why_not_ordered:
                 raise _PassedOverError(work.why_not_ordered)

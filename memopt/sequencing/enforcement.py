@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from memopt.graph.op_types import CONTROL_FLOW
 from memopt.sequencing.branches import NO_BRANCHES, Branches
 from memopt.sequencing.devices import queue_names
-from memopt.sequencing.frames import OUTSIDE, find_places
+from memopt.sequencing.frames import OUTSIDE, find_places, find_serial_frames
 from memopt.sequencing.holding_edges import HoldingEdges
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ class Chain(NamedTuple):
         device: Where they run, such as "GPU:0"; "" if the graph does not say.
         nodes: The nodes, as numbers, in the order of the sequence.
         edges: What it takes to keep them in that order.
-        in_loop: Whether they run once for each turn of a loop.
+        in_turns: Whether they run once for each turn of a loop, while another turn may run.
         branches: Which of them run on one side of a branch only, and where sides join.
     """
 
     device: str
     nodes: list[int]
     edges: list[ControlEdge]
-    in_loop: bool = False
+    in_turns: bool = False
     branches: Branches = NO_BRANCHES
 
 
@@ -115,12 +115,14 @@ def find_chains(
     branches = Branches.of(nodes, places, sequence, matters)
     chains: dict[tuple[str, Place], Chain] = {}
     names = queue_names({nodes[node].device for node in sequence})
+    serial = find_serial_frames(nodes)
     for node in sequence:
         if matters[node] or node in branches.joins:
             device, place = names[nodes[node].device], places[node]
             if not place.frames:
                 place = OUTSIDE
-            chain = Chain(device, [], [], bool(place.frames), branches)
+            in_turns = any(frame.name not in serial for frame in place.frames)
+            chain = Chain(device, [], [], in_turns, branches)
             chains.setdefault((device, place), chain).nodes.append(node)
     return [chain for chain in chains.values() if len(chain.nodes) > 1]
 

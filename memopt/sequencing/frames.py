@@ -110,6 +110,19 @@ def find_loop_entries(nodes: Sequence[Node]) -> Iterator[tuple[int, int]]:
                 yield enter, place
 
 
+def find_serial_frames(nodes: Iterable[Node]) -> frozenset[bytes]:
+    """The names of loops of which no turn begins before the one before it has ended."""
+    names: set[bytes] = set()
+    several: set[bytes] = set()
+    for node in nodes:
+        if node.op in op_types.ENTERS:
+            name = node.attributes["frame_name"].s
+            names.add(name)
+            if op_types.turns_at_once(node) > 1:
+                several.add(name)
+    return frozenset(names - several)
+
+
 def verify_loops(graph: Graph) -> None:
     """Check that nothing that enters a loop waits for what leaves it; see `find_loop_entries`.
 

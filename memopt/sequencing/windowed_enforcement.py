@@ -106,7 +106,8 @@ def find_chains_windows(
     """The widest windows of chains of one device in which no more is in use than a limit.
 
     What may be in use is worked out over all chains, as if a loop kept its place in the sequence.
-    What runs once for each turn of a loop keeps its order: what the turns hold is counted once.
+    What runs once for each turn of a loop keeps its order where several turns may run at once: what
+    they hold is counted once.
 
     Args:
         timeline: The sequence, one operation at a time.
@@ -139,7 +140,7 @@ def find_chains_windows(
 
 def _waits_of(chain: Chain, places: Sequence[int], waits: Sequence[int]) -> list[int]:
     """The windows of one chain, by the places of its nodes among all, and the windows of those."""
-    if chain.in_loop:
+    if chain.in_turns:
         return [place - 1 for place in range(len(places))]
     return [bisect_right(places, waits[place]) - 1 for place in places]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memopt.errors import InvalidGraphError
+from memopt.shapes.assumed import assuming
 from memopt.shapes.grappler_inference import GrapplerInference
 from memopt.shapes.inference import FullInference, Given
 
@@ -30,11 +32,13 @@ class Properties:
         function: str = "",
         root: Properties | None = None,
         copies: dict[str, str] | None = None,
+        certain: Properties | None = None,
     ) -> None:
         self._inference = inference
         self._inference_without_feeds = inference if without_feeds is None else without_feeds
         self._function = function
         self._root = root
+        self._certain = certain
         self._bodies: dict[str, Properties] = {}
         self._copies = {} if copies is None else copies
         self._without_feeds: Properties | None = None
@@ -47,14 +51,23 @@ class Properties:
         return cls(Given({}))
 
     @classmethod
-    def given(cls, nodes: NodeProperties) -> Properties:
-        """What somebody else has inferred of a graph: for each node of its outputs."""
-        return cls(Given(nodes))
+    def given(cls, nodes: NodeProperties, certain: Properties | None = None) -> Properties:
+        """What somebody else has inferred of a graph: for each node of its outputs.
+
+        Args:
+            nodes: What is known of one call.
+            certain: What holds for every call, if that is less.
+        """
+        return cls(Given(nodes), certain=certain)
 
     @classmethod
     def of(cls, item: GrapplerItem) -> Properties:
         """All that TensorFlow knows of an item's graph; see `FullInference`."""
-        return cls(FullInference(item), GrapplerInference(item, feeds_known=False))
+        certain = None
+        if item.assumed_shapes:
+            certain = cls.of(replace(item, assumed_shapes={}))
+            item = replace(item, graph_def=assuming(item.graph_def, item.assumed_shapes))
+        return cls(FullInference(item), GrapplerInference(item, feeds_known=False), certain=certain)
 
     @classmethod
     def as_in_grappler(cls, item: GrapplerItem) -> Properties:
@@ -72,6 +85,17 @@ class Properties:
                 self._inference, self._inference_without_feeds, name, root=self
             )
         return self._bodies[name]
+
+    @property
+    def certain(self) -> Properties:
+        """What holds for every call, by which graphs are rewritten; it knows of no added nodes.
+
+        The same object where nothing is assumed of one call: see `GrapplerItem.assumed_shapes`.
+        """
+        if self._root is not None:
+            root = self._root.certain
+            return self if root is self._root else root.function(self._function)
+        return self if self._certain is None else self._certain
 
     def without_feeds(self) -> Properties:
         """What Grappler knows where it does not assume that feeds have the shapes of the graph.

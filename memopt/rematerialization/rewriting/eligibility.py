@@ -19,7 +19,7 @@ from memopt.rematerialization.rewriting.hints import (
     Hints,
     preferred,
 )
-from memopt.sequencing.frames import find_frames
+from memopt.sequencing.frames import OUTSIDE, find_places
 from memopt.sequencing.state import find_state_order
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from memopt.graph.graph import FunctionLibrary, Graph, Node
 
 _CONSTANTS = ("Const", "HostConst")
+_TURNS = 10
+"""How often a loop is taken to run: what is computed again in it is so in each turn."""
 
 
 def network_of(
@@ -68,7 +70,7 @@ def network_of(
     ]
     for before, after in find_state_order(graph, nodes, sequence):
         followers[before].append(after)
-    frames = find_frames(nodes, sequence)
+    places = find_places(nodes, sequence)
     bound = {
         place[node]: shared.sums[0].name
         for shared in find_shared_inputs(nodes, context.properties)
@@ -83,8 +85,8 @@ def network_of(
         node = nodes[number]
         hint = hints.of(node)
         recomputable[number] = (
-            not frames[number]
-            and number not in bound
+            number not in bound
+            and (places[number] == OUTSIDE or _is_free_inside(node))
             and not has_order(node)
             and node.name not in named
             and hint not in (KEEP, SWAP)
@@ -93,6 +95,7 @@ def network_of(
         if buffer_graph.made[number]:
             cost = costs.cost(node, ANY_CPU, context.properties)
             time_ns = max(cost.execution_ns, 1)
+            time_ns *= _TURNS ** len(places[number].frames)
             weights[number] = preferred(time_ns) if hint == RECOMPUTE else time_ns
             intensities[number] = cost.compute_ns / (cost.memory_ns + 1)
     return Network(
@@ -104,6 +107,20 @@ def network_of(
         weights=weights,
         intensities=intensities,
         bound=bound,
+    )
+
+
+def _is_free_inside(node: Node) -> bool:
+    """Whether another one can stand for an operation of a loop or a branch.
+
+    Not so: what others wait for, since that may be all that has them run where they do; and what
+    decides whether others run. A copy has the inputs of the original, or copies of these, and waits
+    for the same: so it runs in the same turn, on the same side.
+    """
+    readers = (use for output in node.outputs for use in output.uses)
+    return not node.control_users and not any(
+        reader.op == "LoopCond" or (reader.op in op_types.SWITCHES and slot)
+        for reader, slot in readers
     )
 
 

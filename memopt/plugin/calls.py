@@ -1,0 +1,144 @@
+"""The call for which TensorFlow hands over a graph: what it gives in shapes the graph leaves open.
+
+Keras' `fit` traces its step for batches of any size, and Grappler is told no more. But the call
+waits for memopt: its Python frames stand above, with the arguments and what feeds its iterator.
+What is found there holds for this call, and tells sizes alone: see `GrapplerItem.assumed_shapes`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from memopt.graph.functiondef import ARGUMENT
+from memopt.plugin.batches import batch_size_of, is_epoch_iterator, is_iterator
+from memopt.shapes.assumed import declared_shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import FrameType
+
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+    from memopt.shapes.assumed import Shape
+    from memopt.shapes.properties import Properties
+
+_MOST_FRAMES = 500
+_OF_DATA_SETS = frozenset("IteratorGetNext IteratorGetNextSync OptionalGetValue".split())
+"""Ops that give elements of data sets, of which the first dimension is the batch."""
+
+
+def find_shapes(
+    graph_def: GraphDef, properties: Properties
+) -> Mapping[str, tuple[Shape | None, ...]]:
+    """By node: the shapes of its outputs in the call that waits, where the graph leaves them open.
+
+    Args:
+        graph_def: What TensorFlow hands over.
+        properties: What holds for every call.
+    """
+    open_nodes = [
+        node_def
+        for node_def in graph_def.node
+        if (node_def.op in _OF_DATA_SETS or node_def.op in (ARGUMENT, "Placeholder"))
+        and any(tensor.size_bytes is None for tensor in properties.outputs(node_def.name))
+    ]
+    if not open_nodes:
+        return {}
+    call = _Call(list(_frames()), graph_def)
+    found = {}
+    for node_def in open_nodes:
+        shapes = call.shapes(node_def)
+        if shapes:
+            found[node_def.name] = shapes
+    return found
+
+
+def _frames() -> Iterator[FrameType]:
+    """The frames above, the nearest first."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way to them
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
+
+
+class _Call:
+    """What Python frames tell of the call in which a graph is to run."""
+
+    def __init__(self, frames: Sequence[FrameType], graph_def: GraphDef) -> None:
+        self._arguments = _arguments(frames, graph_def)
+        self._fed = _fed(frames)
+        self._batch_size = _batch_size(frames)
+
+    def shapes(self, node_def: NodeDef) -> tuple[Shape | None, ...]:
+        """What a node gives in this call; nothing where that is not known."""
+        if node_def.op == ARGUMENT:
+            value = self._arguments.get(node_def.attr["index"].i)
+            return () if value is None else (_shape_of(value),)
+        if node_def.op == "Placeholder":
+            value = self._fed.get(node_def.name)
+            return () if value is None else (_shape_of(value),)
+        declared = declared_shapes(node_def)
+        if self._batch_size is None or not declared:
+            return ()
+        return tuple(
+            (self._batch_size, *shape[1:]) if shape and shape[0] == -1 else shape
+            for shape in declared
+        )
+
+
+def _arguments(frames: Sequence[FrameType], graph_def: GraphDef) -> dict[int, Any]:
+    """What the function is called with, by position, if the graph is that of the call."""
+    for frame in frames:
+        if frame.f_code.co_name == "call_function" and "tensor_inputs" in frame.f_locals:
+            given = dict(enumerate(frame.f_locals["tensor_inputs"]))
+            types = {
+                n.attr["index"].i: n.attr["T"].type for n in graph_def.node if n.op == ARGUMENT
+            }
+            is_its_own = all(
+                position in given and given[position].dtype.as_datatype_enum == dtype
+                for position, dtype in types.items()
+            )
+            return given if is_its_own else {}
+    return {}
+
+
+def _fed(frames: Sequence[FrameType]) -> dict[str, Any]:
+    """What a session is fed, by the name of the node."""
+    for frame in frames:
+        if frame.f_code.co_name == "_run" and "feed_dict_tensor" in frame.f_locals:
+            given = frame.f_locals["feed_dict_tensor"].items()
+            return {reference.deref().op.name: value for reference, value in given}
+    return {}
+
+
+def _batch_size(frames: Sequence[FrameType]) -> int | None:
+    """How many samples an iterator gives at once that a call is given: the nearest that tells."""
+    for frame in frames:
+        for value in _candidates(frame):
+            size = batch_size_of(value)
+            if size is not None:
+                return size
+    return None
+
+
+def _candidates(frame: FrameType) -> Iterator[Any]:
+    """What may be an iterator among the locals of Keras' loops and of calls of functions."""
+    local = frame.f_locals
+    values = [*local.values()] if "epoch_iterator" in local else []
+    if frame.f_code.co_name == "__call__":
+        positional, named = local.get("args"), local.get("kwds")
+        values += [*(positional if isinstance(positional, tuple) else ())]
+        values += [*(named.values() if isinstance(named, dict) else ())]
+    yield from (value for value in values if is_iterator(value) or is_epoch_iterator(value))
+
+
+def _shape_of(value: Any) -> Shape | None:
+    shape = getattr(value, "shape", None)
+    sizes = None if shape is None else tuple(shape)
+    if sizes is None or any(size is None for size in sizes):
+        return None
+    return tuple(map(int, sizes))

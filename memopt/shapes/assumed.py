@@ -1,0 +1,153 @@
+"""Shapes that a graph leaves open, as one call gives them: for sizes, not for what is rewritten."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memopt.graph import op_types
+from memopt.graph.copy_names import take_name
+from memopt.graph.functiondef import ARGUMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+    from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
+
+    Shape = tuple[int, ...]
+    """Dimensions; -1 for one that is not known."""
+    Shapes = Mapping[str, Sequence[Shape | None]]
+    """By node: the shapes of its outputs, `None` for one of which nothing is known."""
+
+_OPEN = -1
+_DECLARED = {ARGUMENT: "_output_shapes"}
+_OUTPUT_SHAPES = "output_shapes"
+"""The attribute by which the shape function of what takes elements out of data sets goes."""
+_COLOCATED = "_class"
+_ELEMENT_SHAPES = {
+    "EmptyTensorList": 0,
+    "TensorListReserve": 0,
+    "TensorListFromTensor": 1,
+    "TensorListStack": 1,
+    "TensorListGetItem": 2,
+    "TensorListPopBack": 1,
+}
+"""Which input of operations on lists is the shape of an element."""
+
+
+def assuming(graph_def: GraphDef, shapes: Shapes) -> GraphDef:
+    """A graph in which nodes have shapes: a new message, for inference alone.
+
+    Lists whose elements have one dimension open have the batch there, if that is what is assumed,
+    as if the graph had been made for batches of that size. Where there may be no data, there are.
+
+    Args:
+        graph_def: The graph; it is not changed.
+        shapes: What is assumed; what declares no shapes itself is replaced, if it has one output.
+    """
+    assumed = type(graph_def)()
+    assumed.CopyFrom(graph_def)
+    batch = _batch(graph_def, shapes)
+    for node_def in assumed.node:
+        # What Grappler has taken out may still be named as what something lies beside.
+        node_def.attr.pop(_COLOCATED, None)
+        if node_def.name in shapes:
+            _declare(node_def, shapes[node_def.name])
+        elif node_def.op in op_types.MERGES:
+            given = next((name for name in node_def.input if _node_of(name) in shapes), None)
+            if given is not None:
+                node_def.input[:] = [given] * len(node_def.input)
+    if batch is not None:
+        _fill_elements(assumed, batch)
+    return assumed
+
+
+def declared_shapes(node_def: NodeDef) -> list[Shape | None]:
+    """The shapes that a node itself declares for its outputs; none for other operations."""
+    if node_def.op == "Placeholder":
+        return [_plain(node_def.attr["shape"].shape)] if "shape" in node_def.attr else []
+    attribute = _DECLARED.get(node_def.op, _OUTPUT_SHAPES)
+    if attribute not in node_def.attr:
+        return []
+    return [_plain(shape) for shape in node_def.attr[attribute].list.shape]
+
+
+def _batch(graph_def: GraphDef, shapes: Shapes) -> int | None:
+    """What stands for each open dimension, if it is the same everywhere, and the first one."""
+    sizes = set()
+    for node_def in graph_def.node:
+        if node_def.name not in shapes:
+            continue
+        for open_shape, shape in zip(
+            declared_shapes(node_def), shapes[node_def.name], strict=False
+        ):
+            if open_shape is None or shape is None:
+                return None
+            filled = [b for a, b in zip(open_shape, shape, strict=True) if a != b]
+            if filled and (len(filled) > 1 or open_shape[0] != -1):
+                return None
+            sizes.update(filled)
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _fill_elements(assumed: GraphDef, batch: int) -> None:
+    """Let the elements of lists have the batch where one dimension is open."""
+    from tensorflow.python.framework import tensor_util
+
+    constants = {node_def.name: node_def for node_def in assumed.node if node_def.op == "Const"}
+    names = {node_def.name for node_def in assumed.node}
+    filled: dict[str, str] = {}
+    for node_def in list(assumed.node):
+        slot = _ELEMENT_SHAPES.get(node_def.op, len(node_def.input))
+        source = _node_of(node_def.input[slot]) if slot < len(node_def.input) else ""
+        if source not in constants:
+            continue
+        if source not in filled:
+            shape = tensor_util.MakeNdarray(constants[source].attr["value"].tensor)
+            if shape.ndim != 1 or (shape == _OPEN).sum() != 1:
+                continue
+            added = assumed.node.add()
+            added.CopyFrom(constants[source])
+            added.name = filled[source] = take_name(f"{source}/filled", names)
+            shape = shape.copy()
+            shape[shape == _OPEN] = batch
+            added.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(shape))
+        node_def.input[slot] = filled[source]
+
+
+def _declare(node_def: NodeDef, shapes: Sequence[Shape | None]) -> None:
+    from tensorflow.core.framework import tensor_shape_pb2
+
+    protos = [tensor_shape_pb2.TensorShapeProto() for _ in shapes]
+    for proto, shape in zip(protos, shapes, strict=True):
+        if shape is None:
+            proto.unknown_rank = True
+            continue
+        for size in shape:
+            proto.dim.add().size = size
+    if node_def.op == ARGUMENT or _OUTPUT_SHAPES in node_def.attr:
+        value = node_def.attr[_DECLARED.get(node_def.op, _OUTPUT_SHAPES)]
+        value.Clear()
+        value.list.shape.extend(protos)
+    else:
+        _stand_in(node_def, protos[0])
+
+
+def _stand_in(node_def: NodeDef, shape: TensorShapeProto) -> None:
+    """Let a node be something of a shape, whatever it is made of."""
+    attribute = next(name for name in ("dtype", "T", "shape_type") if name in node_def.attr)
+    dtype = node_def.attr[attribute].type
+    node_def.op = "Placeholder"
+    node_def.input[:] = [name for name in node_def.input if name.startswith("^")]
+    node_def.attr.clear()
+    node_def.attr["dtype"].type = dtype
+    node_def.attr["shape"].shape.CopyFrom(shape)
+
+
+def _node_of(name: str) -> str:
+    return name.removeprefix("^").partition(":")[0]
+
+
+def _plain(proto: TensorShapeProto) -> Shape | None:
+    return None if proto.unknown_rank else tuple(dim.size for dim in proto.dim)
