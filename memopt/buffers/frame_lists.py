@@ -21,6 +21,8 @@ _FOLLOWED = frozenset(
 )
 """Of the ops on lists those that loops may have."""
 _HANDED_ON = op_types.SWITCHES | {"Identity"}
+_FEW_NUMBERS = frozenset({"BroadcastGradientArgs"})
+"""Ops that give a few numbers, nobody knows how many: no more than there are dimensions."""
 _ELSEWHERE = frozenset({op_types.DT_RESOURCE, op_types.DT_VARIANT})
 
 
@@ -130,6 +132,7 @@ class FrameLists:
             for place in frame.places
             if nodes[place].op not in op_types.CONTROL_FLOW
             and not nodes[place].op.startswith(_LIST)
+            and nodes[place].op not in _FEW_NUMBERS
             for tensor in self._tensors.outputs(place)
         )
 

@@ -104,7 +104,7 @@ class CheckpointLoops(Pass):
             UnfitError: It is left alone.
         """
         _require_unnamed(pair, context)
-        body = context.properties.function(pair.forward.body_name)
+        body = context.properties.certain.function(pair.forward.body_name)
         kept = Kept.of(pair, graph, context.properties)
         known = (body.tensor(tensor.name) for tensor in pair.pushed)
         elements = [None if each is None else each.shape for each in known]

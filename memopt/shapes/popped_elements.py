@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from memopt.graph import op_types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
@@ -21,13 +21,15 @@ _PUSH, _POP = "TensorListPushBack", "TensorListPopBack"
 _HANDED_ON = op_types.SWITCHES | op_types.ENTERS | {"Identity"}
 _SHAPED = "shaped"
 _COLOCATED = "_class"
+_NUMBERS = (3, 9)
+"""int32 and int64."""
 
 
 def pops_unknown(graph_def: GraphDef, known: Known) -> bool:
     """Whether a loop takes elements of unknown shape out of lists."""
     if not any(node.op in op_types.ENTERS for node in graph_def.node):
         return False
-    return any(not _is_known(known(node.name, 1)) for node in graph_def.node if node.op == _POP)
+    return any(_says_too_little(known(n.name, 1)) for n in graph_def.node if n.op == _POP)
 
 
 def with_popped_shapes(graph_def: GraphDef, known: Known) -> tuple[GraphDef, dict[str, str]]:
@@ -49,23 +51,26 @@ def with_popped_shapes(graph_def: GraphDef, known: Known) -> tuple[GraphDef, dic
     by_name = {node.name: node for node in graph_def.node}
     shaped = {}
     for node in graph_def.node:
-        if node.op != _POP or _is_known(known(node.name, 1)):
+        if node.op != _POP or not _says_too_little(known(node.name, 1)):
             continue
-        candidates = (
-            known(*_output(tensor))
+        tensors = [
+            tensor
             for push in _pushes(node, by_name)
             for tensor in (push.input[1], _next_value(push.input[1], by_name))
-        )
+        ]
+        candidates = (known(*_output(tensor)) for tensor in tensors)
         pushed = next((each for each in candidates if each is not None and each.is_known), None)
-        if pushed is not None:
-            shaped[node.name] = _unused(f"{node.name}/{_SHAPED}", by_name)
-            added = completed.node.add(name=shaped[node.name], op="EnsureShape")
-            added.input.append(f"{node.name}:1")
-            added.attr["T"].type = pushed.dtype
-            shape = added.attr["shape"].shape
-            shape.SetInParent()
-            for size in pushed.shape or ():
-                shape.dim.add(size=size)
+        if pushed is None:
+            continue
+        shape = _shape_told(tensors, by_name, known)
+        if shape is None and _is_known(known(node.name, 1)):
+            continue
+        shaped[node.name] = _unused(f"{node.name}/{_SHAPED}", by_name)
+        added = completed.node.add(name=shaped[node.name])
+        if shape is None:
+            _ensure_shape(added, node, pushed)
+        else:
+            _tell_shape(added, node, pushed, shape)
     for node in completed.node[: len(graph_def.node)]:
         # It may name nodes that Grappler has taken out.
         node.attr.pop(_COLOCATED, None)
@@ -74,6 +79,43 @@ def with_popped_shapes(graph_def: GraphDef, known: Known) -> tuple[GraphDef, dic
             if port == 1 and source in shaped:
                 node.input[slot] = shaped[source]
     return completed, shaped
+
+
+def _ensure_shape(added: NodeDef, pop: NodeDef, pushed: TensorProperties) -> None:
+    """Let a node hand on what is taken out, which has the shape of what was put in."""
+    added.op = "EnsureShape"
+    added.input.append(f"{pop.name}:1")
+    added.attr["T"].type = pushed.dtype
+    shape = added.attr["shape"].shape
+    shape.SetInParent()
+    for size in pushed.shape or ():
+        shape.dim.add(size=size)
+
+
+def _tell_shape(
+    added: NodeDef, pop: NodeDef, pushed: TensorProperties, shape: tuple[int, ...]
+) -> None:
+    """Let a node be the shape that is taken out, in numbers: sizes are computed from it."""
+    from tensorflow.python.framework import tensor_util
+
+    added.op = "Const"
+    added.input.append(f"^{pop.name}")
+    added.attr["dtype"].type = pushed.dtype
+    value = tensor_util.make_tensor_proto(shape, dtype=pushed.dtype)
+    added.attr["value"].tensor.CopyFrom(value)
+
+
+def _shape_told(
+    tensors: Iterable[str], by_name: dict[str, NodeDef], known: Known
+) -> tuple[int, ...] | None:
+    """What is put in, if that is the shape of a tensor, and known."""
+    for tensor in tensors:
+        node = by_name.get(_output(tensor)[0])
+        if node is not None and node.op == "Shape":
+            told = known(*_output(node.input[0]))
+            if told is not None and told.is_known:
+                return told.shape
+    return None
 
 
 def _unused(name: str, names: Container[str]) -> str:
@@ -132,6 +174,13 @@ def _output(tensor: str) -> tuple[str, int]:
     """A tensor's node and port."""
     node, _, port = tensor.removeprefix("^").partition(":")
     return node, int(port or 0)
+
+
+def _says_too_little(popped: TensorProperties | None) -> bool:
+    """Whether sizes may depend on more of what is taken out than is known, as on a shape."""
+    if popped is None or popped.shape is None or not popped.is_known:
+        return True
+    return popped.dtype in _NUMBERS and len(popped.shape) == 1
 
 
 def _is_known(tensor: TensorProperties | None) -> bool:
