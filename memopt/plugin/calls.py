@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from memopt.graph.functiondef import ARGUMENT
+from memopt.graph.op_types import DT_RESOURCE, DT_STRING, DT_VARIANT
 from memopt.plugin.batches import batch_size_of, is_epoch_iterator, is_iterator
 from memopt.shapes.assumed import declared_shapes
 
@@ -27,6 +28,22 @@ if TYPE_CHECKING:
 _MOST_FRAMES = 500
 _OF_DATA_SETS = frozenset("IteratorGetNext IteratorGetNextSync OptionalGetValue".split())
 """Ops that give elements of data sets, of which the first dimension is the batch."""
+_WITHOUT_SIZES = frozenset({DT_RESOURCE, DT_VARIANT, DT_STRING})
+
+
+def find_open_input(graph_def: GraphDef, properties: Properties) -> str:
+    """The name of what comes in and is of a size that nobody knows; "" where there is none.
+
+    Args:
+        graph_def: What TensorFlow hands over.
+        properties: All that is known of it.
+    """
+    for node_def in graph_def.node:
+        if node_def.op in _OF_DATA_SETS or node_def.op in (ARGUMENT, "Placeholder"):
+            for tensor in properties.outputs(node_def.name):
+                if tensor.size_bytes is None and tensor.dtype not in _WITHOUT_SIZES:
+                    return str(node_def.name)
+    return ""
 
 
 def find_shapes(

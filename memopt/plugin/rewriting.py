@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from memopt.collector import collector_paused
 from memopt.errors import MemoptError
+from memopt.options import Budget, Level
 from memopt.plugin import marks
-from memopt.plugin.calls import find_shapes
+from memopt.plugin.calls import find_open_input, find_shapes
 from memopt.plugin.capture import current_capture
 from memopt.plugin.configs import config_of_functions, config_of_session
 from memopt.plugin.deadline import deadline
@@ -24,9 +25,10 @@ from memopt.plugin.records import (
     say_rewritten,
     write_report,
 )
+from memopt.plugin.repeated import REPEATED, Rewriting, key_of, options_of
 from memopt.plugin.scopes import asked_for
 from memopt.plugin.screening import why_not
-from memopt.plugin.work import Work
+from memopt.plugin.work import Work, runtime_here
 from memopt.plugin.xla import warn_of_compiled
 
 if TYPE_CHECKING:
@@ -65,8 +67,7 @@ def rewrite(data: bytes, native: int, device: str) -> bytes | None:
     call = _Call(native, device, policy)
     try:
         with collector_paused():
-            rewritten = call.run(data)
-            return None if rewritten is None else serialize(rewritten)
+            return call.run(data)
     except KeyboardInterrupt as error:
         call.fail(error)
         raise
@@ -103,7 +104,7 @@ class _Call:
         self._started = time.perf_counter()
         self._graph_def: GraphDef | None = None
 
-    def run(self, data: bytes) -> GraphDef | None:
+    def run(self, data: bytes) -> bytes | None:
         """What TensorFlow gets; `None` for the graph as it is."""
         graph_def = self._graph_def = parse(data)
         if marks.is_done(graph_def):
@@ -115,7 +116,7 @@ class _Call:
             names = self._names()
             if not _is_last_turn(graph_def, self._device, config):
                 marks.mark_seen(graph_def, (*names.fetched, *names.kept), self._device)
-                return graph_def
+                return serialize(graph_def)
             return self._rewrite(graph_def, names, policy)
         except _PassedOverError as reason:
             RECORDS.add(self._record("passed over", str(reason)))
@@ -158,23 +159,31 @@ class _Call:
             raise _PassedOverError("its RewriterConfig says NO_MEM_OPT")
         return configured
 
-    def _rewrite(self, graph_def: GraphDef, names: Names, policy: Policy) -> GraphDef | None:
+    def _rewrite(self, graph_def: GraphDef, names: Names, policy: Policy) -> bytes | None:
         with deadline(policy.deadline_ms):
             item = item_of(graph_def, names)
             inferred = read_shapes(self._native, graph_def)
-            known, item = with_assumed(inferred, item, find_shapes(graph_def, inferred))
+            shapes = find_shapes(graph_def, inferred)
+            key = key_of(graph_def, (*options_of(policy), names, shapes, runtime_here()))
+            before = REPEATED.find(key)
+            if before is not None:
+                RECORDS.add_again(before.record)
+                return before.rewritten or None
+            known, item = with_assumed(inferred, item, shapes)
             known = with_popped(with_declared(known, item), item)
+            _check_sizes(find_open_input(graph_def, known), policy)
             work = Work(item, known, policy)
             if work.why_not_ordered:
                 raise _PassedOverError(work.why_not_ordered)
-            rewritten = work.finished() if work.is_worth_it else None
+            rewritten = serialize(work.finished()) if work.is_worth_it else b""
             # In the deadline, since the effects of edits in a report take time to add up.
             record = self._report(work)
-            overhead = work.overhead if policy.verbose and rewritten is not None else None
+            overhead = work.overhead if policy.verbose and rewritten else None
         RECORDS.add(record)
-        if policy.verbose and rewritten is not None:
+        REPEATED.keep(key, Rewriting(rewritten, record))
+        if policy.verbose and rewritten:
             say_rewritten(record, overhead)
-        return rewritten
+        return rewritten or None
 
     def _report(self, work: Work) -> GraphRecord:
         is_rewritten = work.is_worth_it
@@ -215,6 +224,26 @@ class _Call:
             nodes=len(graph_def.node),
             nodes_after=len(graph_def.node),
             milliseconds=milliseconds,
+        )
+
+
+def _check_sizes(open_input: str, policy: Policy) -> None:
+    """Look after what comes in and is of a size that nobody knows: it counts for one sample.
+
+    Shares of a step are shares all the same, as far as the batch is in all that counts.
+
+    Raises:
+        _PassedOverError: An order would be chosen by such sizes alone.
+    """
+    if not open_input or not policy.only_lower or not Level.parse(policy.level).orders:
+        return
+    if policy.budget is None:
+        raise _PassedOverError(f"the size of what {open_input!r} gives is open, in this call too")
+    if not Budget.parse(policy.budget).percent:
+        RECORDS.say_once(
+            f"the size of what {open_input!r} gives is not known before the step runs, so a budget "
+            'in bytes says little: give a share ("50%"), let the data set drop what does not fill '
+            "a batch (drop_remainder=True), or tell a PyDataset its batch_size"
         )
 
 

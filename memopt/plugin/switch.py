@@ -27,6 +27,7 @@ from memopt.plugin.policy import (
 )
 from memopt.plugin.process import Process
 from memopt.plugin.records import RECORDS
+from memopt.plugin.repeated import REPEATED
 from memopt.plugin.rewriting import rewrite
 from memopt.plugin.scopes import mark_function, scope_text
 from memopt.plugin.xla import watch_traced_functions
@@ -202,6 +203,7 @@ def disable() -> None:
     with process.lock:
         _untag()
         set_policy(None)
+        REPEATED.clear()
 
 
 @_environment_first

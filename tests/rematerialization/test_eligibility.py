@@ -73,3 +73,39 @@ end = Neg(exit) {T=float}
     assert network.inputs[names.index("next")] == [names.index("body")]
     for algorithm in ALGORITHMS[PATH](network, Limits(OUT_OF_REACH)):
         assert sorted(algorithm.sequence) == sorted(network.sequence)
+
+
+LOOP = """
+x = Placeholder() {dtype=float, shape=[64]}
+limit = Const() {dtype=float, value=<tensor { dtype: DT_FLOAT tensor_shape { } float_val: 0 }>}
+axis = Const() {dtype=int32, value=<tensor { dtype: DT_INT32 tensor_shape { } int_val: 0 }>}
+enter = Enter(x) {T=float, frame_name="loop", is_constant=false, parallel_iterations=1}
+limits = Enter(limit) {T=float, frame_name="loop", is_constant=true, parallel_iterations=1}
+axes = Enter(axis) {T=int32, frame_name="loop", is_constant=true, parallel_iterations=1}
+merge = Merge(enter, next) {T=float, N=2}
+sum = Sum(merge, axes) {T=float, Tidx=int32, keep_dims=false}
+go = Less(sum, limits) {T=float}
+cond = LoopCond(go)
+switch = Switch(merge, cond) {T=float}
+free = Neg(switch:1) {T=float}
+awaited = Abs(free) {T=float}
+constant = Const(^awaited) {dtype=float, value=<tensor { dtype: DT_FLOAT tensor_shape { } }>}
+body = Mul(awaited, constant) {T=float}
+next = NextIteration(body) {T=float}
+exit = Exit(switch) {T=float}
+end = Neg(exit) {T=float}
+"""
+
+
+def test_in_a_loop_runs_again_what_nothing_but_data_hangs_on() -> None:
+    """What others wait for may be all that has them run in the loop; what decides, decides once."""
+    item = GrapplerItem(graph_def_of(LOOP), feed=("x:0",), fetch=("end:0",))
+    context = Context(Properties.of(item), fed=frozenset({"x"}), fetched=frozenset({"end"}))
+    graph = from_graph_def(item.graph_def)
+    step = Step.in_context(graph, context)
+    network = network_of(graph, step.buffer_graph, step.settle(Numbering.of(graph).order), context)
+    names = [node.name for node in network.buffer_graph.nodes]
+    again = {name for name, is_so in zip(names, network.recomputable, strict=True) if is_so}
+    assert again == {"limit", "axis", "sum", "free", "constant", "body"}
+    # In each turn.
+    assert network.weights[names.index("free")] >= 10

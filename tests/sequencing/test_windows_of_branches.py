@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 PLENTY_BYTES = 1 << 40
 EXECUTIONS = 20
+SERIAL_LOOP = LOOP.replace("frame_name=", "parallel_iterations=1, frame_name=")
 
 
 def update_in_branch(layers: int) -> str:
@@ -86,7 +87,16 @@ def test_turns_of_a_loop_keep_their_order_however_much_room_there_is() -> None:
     assert sorted(edges_within(LOOP, PLENTY_BYTES)) == ["a>b", "less>also"]
 
 
-@pytest.mark.parametrize("text", [update_in_branch(5), LOOP], ids=["branch", "loop"])
+def test_where_no_turn_begins_before_the_last_has_ended_operations_run_side_by_side() -> None:
+    assert edges_within(SERIAL_LOOP, PLENTY_BYTES) == []
+    timeline, precedence = ordered(SERIAL_LOOP)
+    strict = spell(timeline.buffer_graph, enforce(timeline.buffer_graph, precedence.program))
+    assert edges_within(SERIAL_LOOP, PLENTY_BYTES, threads=1) == strict
+
+
+@pytest.mark.parametrize(
+    "text", [update_in_branch(5), LOOP, SERIAL_LOOP], ids=["branch", "loop", "turns apart"]
+)
 @settings(max_examples=40, deadline=None)
 @given(more=st.integers(0, 6), threads=st.integers(2, 4), seed=st.integers(0, 9))
 def test_edges_hold_each_chain_to_its_windows(

@@ -16,6 +16,7 @@ _LAYERS = 6
 def main() -> dict[str, Any]:
     """Executed copies as memopt makes them; and without triggers, marked and not."""
     from memopt.plugin import marks
+    from memopt.plugin.repeated import REPEATED
 
     mark = marks.mark_added
     found = {"as made": _executed_copies()}
@@ -31,6 +32,8 @@ def main() -> dict[str, Any]:
 
     with mock.patch.object(marks, "mark_added", without_triggers):
         for is_marked in (True, False):
+            # It is the same graph each time.
+            REPEATED.clear()
             found["marked" if is_marked else "unmarked"] = _executed_copies()
     return {**found, "fused": _executed_fused_copies()}
 

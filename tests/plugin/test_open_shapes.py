@@ -1,0 +1,41 @@
+"""Steps of which Grappler is told no batch, and steps in loops: predicted, and within budgets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support.child import run_child
+
+PIPELINE_BYTES = 4 * 2 * 256 * 256 * 4
+"""What a data set may have made ready, which is none of the step's."""
+
+
+def trained(kind: str, options: dict[str, Any] | None) -> dict[str, Any]:
+    return run_child("open_shapes", kind, json.dumps(options), TF_CPU_ALLOCATOR_USE_BFC="1")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "keras fit",
+        "open signature",
+        "loop",
+        "iterator",
+        "recurrent",
+        pytest.param("keras loop", marks=pytest.mark.slow),
+        pytest.param("branch", marks=pytest.mark.slow),
+        pytest.param("data set", marks=pytest.mark.slow),
+    ],
+)
+def test_a_budget_is_kept_with_the_same_bits(kind: str) -> None:
+    off = trained(kind, None)
+    within = trained(kind, {"budget": "60%"})
+    assert within["digest"] == off["digest"]
+    ((outcome, reason, before_bytes, after_bytes),) = within["records"]
+    assert outcome == "rewritten", reason
+    held_bytes = within["held"]
+    assert after_bytes - held_bytes <= 0.6 * (before_bytes - held_bytes)
+    assert within["own"] == pytest.approx(after_bytes - held_bytes, rel=0.05, abs=PIPELINE_BYTES)
+    assert off["own"] == pytest.approx(before_bytes - held_bytes, rel=0.1, abs=PIPELINE_BYTES)

@@ -1,0 +1,74 @@
+"""Shapes that one call has: sizes follow from them, and nothing that a graph is rewritten to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import tensorflow as tf
+from support.bad_inputs import graph_def_of
+
+from memopt.graph.graphdef import from_graph_def
+from memopt.graph.rewriter import Rewriter
+from memopt.item import GrapplerItem
+from memopt.passes import Context, FoldShapes
+from memopt.shapes.assumed import assuming, declared_shapes
+from memopt.shapes.properties import Properties
+
+OPEN = """
+x = Placeholder() {dtype=float, shape=[?,8]}
+shape = Shape(x) {T=float, out_type=int32}
+zero = Const() {dtype=float, value=<tensor { dtype: DT_FLOAT tensor_shape { } float_val: 0 }>}
+filled = Fill(shape, zero) {T=float, index_type=int32}
+"""
+
+
+def item(**assumed: tuple[int, ...]) -> GrapplerItem:
+    shapes = {name: (shape,) for name, shape in assumed.items()}
+    return GrapplerItem(
+        graph_def_of(OPEN), feed=("x:0",), fetch=("filled:0",), assumed_shapes=shapes
+    )
+
+
+def test_sizes_follow_from_what_is_assumed() -> None:
+    assert Properties.of(item()).size_bytes("filled:0") is None
+    properties = Properties.of(item(x=(32, 8)))
+    assert properties.size_bytes("x:0") == properties.size_bytes("filled:0") == 32 * 8 * 4
+
+
+def test_what_holds_for_every_call_is_known_apart() -> None:
+    properties = Properties.of(item(x=(32, 8)))
+    assert properties.certain.size_bytes("filled:0") is None
+    assert properties.certain.certain is properties.certain
+    certain = Properties.of(item())
+    assert certain.certain is certain
+
+
+def test_no_shape_is_folded_that_another_call_has_not() -> None:
+    for given in (item(), item(x=(32, 8))):
+        graph = from_graph_def(given.graph_def)
+        rewriter = Rewriter(graph)
+        context = Context(Properties.of(given), fed=frozenset({"x"}), fetched=frozenset({"filled"}))
+        FoldShapes().run(rewriter, context)
+        assert not rewriter.edits
+
+
+def test_the_graph_itself_stays_as_it_is() -> None:
+    given = item(x=(32, 8))
+    before = given.graph_def.SerializeToString(deterministic=True)
+    assumed = assuming(given.graph_def, given.assumed_shapes)
+    assert given.graph_def.SerializeToString(deterministic=True) == before
+    assert declared_shapes(assumed.node[0]) == [(32, 8)]
+
+
+def test_lists_in_loops_have_the_batch_where_one_dimension_is_open() -> None:
+    def collect(x: tf.Tensor) -> tf.Tensor:
+        return tf.scan(lambda before, each: before + each, x, tf.zeros_like(x[0]))
+
+    function = tf.function(collect).get_concrete_function(tf.TensorSpec((5, None, 8)))
+    given = GrapplerItem.from_concrete_function(function)
+    name = given.feed[0].partition(":")[0]
+    result = given.fetch[0]
+    assert Properties.of(given).size_bytes(result) is None
+    # The second dimension is open, so it is no batch that elements have.
+    told = Properties.of(replace(given, assumed_shapes={name: ((5, 16, 8),)}))
+    assert told.tensor(f"{name}:0").shape == (5, 16, 8)  # type: ignore[union-attr]
