@@ -1,13 +1,14 @@
-"""Measures Keras `train_on_batch` under TensorFlow's default settings, with memopt and without.
+"""Measures Keras under TensorFlow's default settings, with memopt and without.
 
-Each model is trained in fresh processes that take turns, one without memopt and one for each set of
-options of `memopt.enable`: the peak of TensorFlow's allocator in a step on top of what is held
-before it, beside what was predicted; the ratio of step times; what the first step takes longer; and
-whether losses and weights are the same bit for bit ("varies": TensorFlow itself does not repeat
-them from process to process). Prints a table, and writes JSON if asked:
+Each model is trained, by `train_on_batch` or by `fit`, in fresh processes that take turns, one
+without memopt and one for each set of options of `memopt.enable`: the peak of TensorFlow's
+allocator in a step on top of what is held before it, beside what was predicted; the ratio of step
+times; what the first step takes longer; and whether losses and weights are the same bit for bit
+("varies": TensorFlow itself does not repeat them from process to process). Prints a table, and
+writes JSON if asked:
 
     python benchmarks/keras_default.py [--json FILE] [--models NAME ...] [--options JSON ...]
-        [--rounds N] [--exact]
+        [--rounds N] [--exact] [--fit]
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_models import MODELS
+from keras_steps import Batches, Fit
 from machine import describe_machine
 from rich.console import Console
 from rich.table import Table
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from keras_models import KerasTraining
 
 OPTIONS: tuple[dict[str, Any], ...] = ({}, {"budget": "50%"}, {"budget": "30%"})
-MEASURED_STEPS = 3
 STEPS_A_ROUND = 3
 REPETITIONS = 3
 _MEBIBYTE = 1 << 20
@@ -48,15 +49,17 @@ def main() -> None:
     parser.add_argument("--options", nargs="*", type=json.loads, default=list(OPTIONS))
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--exact", action="store_true", help="one operation at a time, no oneDNN")
+    parser.add_argument("--fit", action="store_true", help="train by fit, the last batch not full")
     parser.add_argument("--train", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.train:
         name, options = arguments.train
-        train(MODELS[name], json.loads(options), is_exact=arguments.exact)
+        train(MODELS[name], json.loads(options), is_exact=arguments.exact, is_fit=arguments.fit)
         return
+    how = [f"--{flag}" for flag in ("exact", "fit") if getattr(arguments, flag)]
     rows = []
     for model in arguments.models:
-        rows += compare(model, arguments.options, arguments.rounds, is_exact=arguments.exact)
+        rows += compare(model, arguments.options, arguments.rounds, how)
         show(rows[-len(arguments.options) :])
         if arguments.json:
             result = {"machine": describe_machine(), "exact": arguments.exact, "rows": rows}
@@ -65,20 +68,17 @@ def main() -> None:
 
 
 def compare(
-    model: str, options: list[dict[str, Any]], rounds: int, *, is_exact: bool
+    model: str, options: list[dict[str, Any]], rounds: int, how: list[str]
 ) -> list[dict[str, Any]]:
     """One model without memopt and with each set of options, in processes that take turns."""
     with ExitStack() as stack:
         off, *others = (
-            stack.enter_context(training(model, given, is_exact=is_exact))
-            for given in (None, *options)
+            stack.enter_context(training(model, given, how)) for given in (None, *options)
         )
         measured = [ask("measure") for ask in (off, *others)]
         times_s = [[ask("time") for ask in (off, *others)] for _ in range(rounds)]
         states = [ask("state") for ask in (off, *others)]
-    is_repeated = len({*map(str, states)}) == 1 or repeats(
-        model, states[0], rounds, is_exact=is_exact
-    )
+    is_repeated = len({*map(str, states)}) == 1 or repeats(model, states[0], rounds, how)
     without, *rest = measured
     return [
         {
@@ -94,10 +94,10 @@ def compare(
     ]
 
 
-def repeats(model: str, state: Any, rounds: int, *, is_exact: bool) -> bool:
+def repeats(model: str, state: Any, rounds: int, how: list[str]) -> bool:
     """Whether the training without memopt comes to the same in other processes."""
     for _ in range(REPETITIONS):
-        with training(model, None, is_exact=is_exact) as ask:
+        with training(model, None, how) as ask:
             for _ in range(rounds):
                 ask("time")
             if ask("state") != state:
@@ -107,12 +107,12 @@ def repeats(model: str, state: Any, rounds: int, *, is_exact: bool) -> bool:
 
 @contextmanager
 def training(
-    model: str, options: dict[str, Any] | None, *, is_exact: bool
+    model: str, options: dict[str, Any] | None, how: list[str]
 ) -> Iterator[Callable[[str], Any]]:
     """A training in a process of its own, as a function that asks it."""
-    arguments = [__file__, "--train", model, json.dumps(options)]
-    environment = {"TF_ENABLE_ONEDNN_OPTS": "0"} if is_exact else {}
-    with started([*arguments, *(["--exact"] if is_exact else [])], [environment]) as ask:
+    arguments = [__file__, "--train", model, json.dumps(options), *how]
+    environment = {"TF_ENABLE_ONEDNN_OPTS": "0"} if "--exact" in how else {}
+    with started(arguments, [environment]) as ask:
         yield lambda question: ask(question)[0]
 
 
@@ -121,6 +121,7 @@ def train(
     options: dict[str, Any] | None,
     *,
     is_exact: bool = False,
+    is_fit: bool = False,
     is_deterministic: bool = False,
 ) -> None:
     """Train, and answer what is asked on standard input.
@@ -129,6 +130,7 @@ def train(
         build: Makes the training.
         options: Of `memopt.enable`; `None` for a training without memopt.
         is_exact: One operation at a time.
+        is_fit: By `fit`, with a last batch that is not full.
         is_deterministic: Only kernels that give the same bits each time.
     """
     import keras
@@ -136,7 +138,7 @@ def train(
 
     import memopt
     from memopt.runtime.replay import replay
-    from memopt.runtime.trace import TraceRecorder, step_marker
+    from memopt.runtime.trace import TraceRecorder
 
     if is_exact:
         tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -148,19 +150,11 @@ def train(
     recorder = TraceRecorder(Path(tempfile.mkdtemp()))
     recorder.start()
     training = build()
-    # Whoever makes batches holds them, not the step: they are there before it begins.
-    batch = tf.nest.map_structure(tf.convert_to_tensor, (training.features, training.labels))
-    losses: list[float] = []
-
-    def step() -> float:
-        started = time.perf_counter()
-        losses.append(float(training.model.train_on_batch(*batch, return_dict=True)["loss"]))
-        return time.perf_counter() - started
-
-    first_step_s = step()
-    for number in range(MEASURED_STEPS):
-        with step_marker(number):
-            step()
+    run = Fit(training) if is_fit else Batches(training)
+    started_s = time.perf_counter()
+    run.step()
+    first_step_s = time.perf_counter() - started_s
+    run.marked_steps()
     trace = recorder.stop()
     steps = [replay(trace.events, marked) for marked in trace.steps]
     records = [
@@ -189,12 +183,12 @@ def train(
 
     def state() -> list[Any]:
         weights = b"".join(array.tobytes() for array in training.model.get_weights())
-        return [losses, hashlib.sha256(weights).hexdigest()]
+        return [run.losses, hashlib.sha256(weights).hexdigest()]
 
     answer_questions(
         {
             "measure": measured,
-            "time": lambda: min(step() for _ in range(STEPS_A_ROUND)),
+            "time": lambda: min(run.step() for _ in range(STEPS_A_ROUND)),
             "state": state,
         }
     )

@@ -92,7 +92,7 @@ def _windows_of(node: Node, context: Context) -> _Windows | str:
 def _fitted(node: Node, rows: int, columns: int, context: Context) -> _Windows | str:
     """The windows in the image, if it is known and they do not reach over its edges."""
     image = node.inputs[0]
-    known = context.properties.outputs(image.node.name)
+    known = context.properties.certain.outputs(image.node.name)
     shape = known[image.port].shape if image.port < len(known) else None
     if shape is None or len(shape) != _RANK or -1 in shape:
         return "the shape of the image is not known"

@@ -8,6 +8,7 @@ What is found there holds for this call, and tells sizes alone: see `GrapplerIte
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from memopt.graph.functiondef import ARGUMENT
@@ -63,13 +64,24 @@ def find_shapes(
     ]
     if not open_nodes:
         return {}
-    call = _Call(list(_frames()), graph_def)
     found = {}
-    for node_def in open_nodes:
-        shapes = call.shapes(node_def)
-        if shapes:
-            found[node_def.name] = shapes
+    # What the frames of others hold may be anything.
+    with suppress(Exception):
+        call = _Call(list(_frames()), graph_def)
+        for node_def in open_nodes:
+            shapes = call.shapes(node_def)
+            known = properties.outputs(node_def.name)
+            if shapes and all(map(_fits, shapes, (tensor.shape for tensor in known))):
+                found[node_def.name] = shapes
     return found
+
+
+def _fits(shape: Shape | None, known: Shape | None) -> bool:
+    """Whether a tensor of which something is known may have a shape."""
+    if shape is None or known is None:
+        return True
+    sizes = zip(shape, known, strict=False)
+    return len(shape) == len(known) and all(-1 in pair or len({*pair}) == 1 for pair in sizes)
 
 
 def _frames() -> Iterator[FrameType]:
@@ -93,11 +105,9 @@ class _Call:
     def shapes(self, node_def: NodeDef) -> tuple[Shape | None, ...]:
         """What a node gives in this call; nothing where that is not known."""
         if node_def.op == ARGUMENT:
-            value = self._arguments.get(node_def.attr["index"].i)
-            return () if value is None else (_shape_of(value),)
+            return _shape_of(self._arguments.get(node_def.attr["index"].i))
         if node_def.op == "Placeholder":
-            value = self._fed.get(node_def.name)
-            return () if value is None else (_shape_of(value),)
+            return _shape_of(self._fed.get(node_def.name))
         declared = declared_shapes(node_def)
         if self._batch_size is None or not declared:
             return ()
@@ -144,18 +154,21 @@ def _batch_size(frames: Sequence[FrameType]) -> int | None:
 
 def _candidates(frame: FrameType) -> Iterator[Any]:
     """What may be an iterator among the locals of Keras' loops and of calls of functions."""
-    local = frame.f_locals
-    values = [*local.values()] if "epoch_iterator" in local else []
-    if frame.f_code.co_name == "__call__":
-        positional, named = local.get("args"), local.get("kwds")
-        values += [*(positional if isinstance(positional, tuple) else ())]
-        values += [*(named.values() if isinstance(named, dict) else ())]
+    # To read the locals of a frame keeps them alive as long as it runs: no others are read.
+    names = frame.f_code.co_varnames
+    values: list[Any] = []
+    if "epoch_iterator" in names:
+        values.append(frame.f_locals.get("epoch_iterator"))
+    elif frame.f_code.co_name == "__call__" and {"args", "kwds"} <= {*names}:
+        local = frame.f_locals
+        values += [*local.get("args", ()), *dict(local.get("kwds", {})).values()]
     yield from (value for value in values if is_iterator(value) or is_epoch_iterator(value))
 
 
-def _shape_of(value: Any) -> Shape | None:
+def _shape_of(value: Any) -> tuple[Shape, ...]:
+    """The shape of what a node gives, its only output; nothing where that is not known."""
     shape = getattr(value, "shape", None)
     sizes = None if shape is None else tuple(shape)
-    if sizes is None or any(size is None for size in sizes):
-        return None
-    return tuple(map(int, sizes))
+    if sizes is None or None in sizes:
+        return ()
+    return (tuple(map(int, sizes)),)
