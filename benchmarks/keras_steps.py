@@ -77,8 +77,8 @@ class Fit:
         self._marker: Any = None
         self._began_s = 0.0
         self._callback = keras.callbacks.LambdaCallback(
-            on_train_batch_begin=lambda batch, _: self._begin(batch),
-            on_train_batch_end=lambda _, __: self._end(),
+            on_train_batch_begin=lambda batch, logs: self._begin(batch),  # noqa: ARG005
+            on_train_batch_end=lambda batch, logs: self._end(),  # noqa: ARG005
         )
 
     def step(self) -> float:

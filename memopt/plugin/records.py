@@ -153,12 +153,6 @@ class Records:
                     return
             self._records.append(record)
 
-    def add_again(self, record: GraphRecord) -> None:
-        """Keep a record of a graph that comes again, if none of it is kept."""
-        with self._lock:
-            if all(old.fingerprint != record.fingerprint for old in self._records):
-                self._records.append(record)
-
     def note_measured(self, record: GraphRecord, peak_bytes: int) -> GraphRecord:
         """Add to a record what was measured, if that is more than what was before.
 

@@ -167,7 +167,7 @@ class _Call:
             key = key_of(graph_def, (*options_of(policy), names, shapes, runtime_here()))
             before = REPEATED.find(key)
             if before is not None:
-                RECORDS.add_again(before.record)
+                RECORDS.add(before.record)
                 return before.rewritten or None
             known, item = with_assumed(inferred, item, shapes)
             known = with_popped(with_declared(known, item), item)
