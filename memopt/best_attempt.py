@@ -33,7 +33,7 @@ _MOST_TIME = 1.35
 """How much longer a step may take, as estimated, for a lower peak that is over the budget too."""
 _APPROACHES = 2
 """How often as many turns run again as seem enough, before all of them do."""
-_SHARE_OF_APPROACHES = 0.65
+_SHARE_OF_APPROACHES = 0.8
 """Of the time for planning, after how much of it none is begun any more."""
 _LEAST_MORE = 10
 """The part of what seemed enough that is added at least where it was not."""

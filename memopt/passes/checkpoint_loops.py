@@ -27,6 +27,9 @@ _PARTS = 1000
 """Of what loops keep, so fine are the shares that are tried."""
 _WORTH_IT = 0.8
 """Of what a loop keeps, what it may keep at most in segments for it to be rewritten."""
+_MARGIN = 1.25
+"""How much more loops together have to be able to keep less than is asked of them: one alone at its
+least runs in segments of single turns, two at the half of it in long ones, and comes nearer."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ class CheckpointLoops(Pass):
         for each in sorted(candidates, key=lambda one: one.saved_bytes, reverse=True):
             pair = each.segments.pair
             forward, backward = pair.forward.node, pair.backward.node
-            if self.enough_bytes and saved >= self.enough_bytes:
+            if self.enough_bytes and saved >= _MARGIN * self.enough_bytes:
                 rewriter.decline(forward, "the loops that keep more are enough")
             elif loops & {forward, backward}:
                 rewriter.decline(forward, "a loop that it belongs to runs in segments already")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from memopt.shapes.tensor_properties import TensorProperties
 
 _FEW = (2,)
-_ROUNDS = 2
+_ROUNDS = 3
 """How often what loops take out is looked at: the first time, what they put in may not be known."""
 
 
@@ -105,7 +105,29 @@ def with_popped(properties: Properties, item: GrapplerItem) -> Properties:
         if not pops_unknown(item.graph_def, known):
             break
         properties = _completed(properties, item, *with_popped_shapes(item.graph_def, known))
+    if item.assumed_shapes:
+        _bound_sums(properties, item.graph_def)
     return properties
+
+
+def _bound_sums(properties: Properties, graph_def: GraphDef) -> None:
+    """Let what gradients sum along axes that only a run tells be as large as what is summed.
+
+    Where one input of an operation is not broadcast to the other, there are no such axes.
+    """
+    ops = {node.name: node.op for node in graph_def.node}
+    bounded: set[str] = set()
+    for op in ("Sum", "Reshape"):
+        for node in graph_def.node:
+            outputs = properties.outputs(node.name)
+            if node.op != op or not outputs or outputs[0].is_known:
+                continue
+            source, told_by = (name.partition(":")[0] for name in node.input[:2])
+            given = _output(properties, source, int(node.input[0].partition(":")[2] or 0))
+            is_gradient = ops.get(told_by) == "BroadcastGradientArgs" or source in bounded
+            if is_gradient and given is not None and given.is_known:
+                properties.add(node.name, (given,))
+                bounded.add(node.name)
 
 
 def _output(properties: Properties, node: str, port: int) -> TensorProperties | None:

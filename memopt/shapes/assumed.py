@@ -11,6 +11,7 @@ from memopt.graph.functiondef import ARGUMENT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
     from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
@@ -59,7 +60,9 @@ def assuming(graph_def: GraphDef, shapes: Shapes) -> GraphDef:
             if given is not None:
                 node_def.input[:] = [given] * len(node_def.input)
     if batch is not None:
-        _fill_elements(assumed, batch)
+        _fill_elements(assumed.node, batch)
+        for function in assumed.library.function:
+            _fill_elements(function.node_def, batch)
     return assumed
 
 
@@ -91,14 +94,19 @@ def _batch(graph_def: GraphDef, shapes: Shapes) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _fill_elements(assumed: GraphDef, batch: int) -> None:
-    """Let the elements of lists have the batch where one dimension is open."""
+def _fill_elements(nodes: RepeatedCompositeFieldContainer[NodeDef], batch: int) -> None:
+    """Let the elements of lists have the batch where one dimension is open.
+
+    Args:
+        nodes: Of a graph or of a function's body.
+        batch: The size.
+    """
     from tensorflow.python.framework import tensor_util
 
-    constants = {node_def.name: node_def for node_def in assumed.node if node_def.op == "Const"}
-    names = {node_def.name for node_def in assumed.node}
+    constants = {node_def.name: node_def for node_def in nodes if node_def.op == "Const"}
+    names = {node_def.name for node_def in nodes}
     filled: dict[str, str] = {}
-    for node_def in list(assumed.node):
+    for node_def in list(nodes):
         slot = _ELEMENT_SHAPES.get(node_def.op, len(node_def.input))
         source = _node_of(node_def.input[slot]) if slot < len(node_def.input) else ""
         if source not in constants:
@@ -107,13 +115,14 @@ def _fill_elements(assumed: GraphDef, batch: int) -> None:
             shape = tensor_util.MakeNdarray(constants[source].attr["value"].tensor)
             if shape.ndim != 1 or (shape == _OPEN).sum() != 1:
                 continue
-            added = assumed.node.add()
+            added = nodes.add()
             added.CopyFrom(constants[source])
             added.name = filled[source] = take_name(f"{source}/filled", names)
             shape = shape.copy()
             shape[shape == _OPEN] = batch
             added.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(shape))
-        node_def.input[slot] = filled[source]
+        # In a body tensors are spelled with the name of the output.
+        node_def.input[slot] = node_def.input[slot].replace(source, filled[source], 1)
 
 
 def _declare(node_def: NodeDef, shapes: Sequence[Shape | None]) -> None:

@@ -26,10 +26,14 @@ _NUMBERS = (3, 9)
 
 
 def pops_unknown(graph_def: GraphDef, known: Known) -> bool:
-    """Whether a loop takes elements of unknown shape out of lists."""
+    """Whether a loop takes elements of unknown shape out of lists, or sums along unknown axes."""
     if not any(node.op in op_types.ENTERS for node in graph_def.node):
         return False
-    return any(_says_too_little(known(n.name, 1)) for n in graph_def.node if n.op == _POP)
+    return any(
+        (node.op == _POP and _says_too_little(known(node.name, 1)))
+        or (node.op == "Sum" and not _is_known(known(node.name, 0)))
+        for node in graph_def.node
+    )
 
 
 def with_popped_shapes(graph_def: GraphDef, known: Known) -> tuple[GraphDef, dict[str, str]]:
@@ -51,7 +55,7 @@ def with_popped_shapes(graph_def: GraphDef, known: Known) -> tuple[GraphDef, dic
     by_name = {node.name: node for node in graph_def.node}
     shaped = {}
     for node in graph_def.node:
-        if node.op != _POP or not _says_too_little(known(node.name, 1)):
+        if node.op != _POP:
             continue
         tensors = [
             tensor
@@ -63,8 +67,6 @@ def with_popped_shapes(graph_def: GraphDef, known: Known) -> tuple[GraphDef, dic
         if pushed is None:
             continue
         shape = _shape_told(tensors, by_name, known)
-        if shape is None and _is_known(known(node.name, 1)):
-            continue
         shaped[node.name] = _unused(f"{node.name}/{_SHAPED}", by_name)
         added = completed.node.add(name=shaped[node.name])
         if shape is None:
@@ -74,6 +76,8 @@ def with_popped_shapes(graph_def: GraphDef, known: Known) -> tuple[GraphDef, dic
     for node in completed.node[: len(graph_def.node)]:
         # It may name nodes that Grappler has taken out.
         node.attr.pop(_COLOCATED, None)
+        if node.op == "Shape":
+            _tell_known_shape(node, known(*_output(node.input[0])))
         for slot, name in enumerate(node.input):
             source, port = _output(name)
             if port == 1 and source in shaped:
@@ -103,6 +107,22 @@ def _tell_shape(
     added.attr["dtype"].type = pushed.dtype
     value = tensor_util.make_tensor_proto(shape, dtype=pushed.dtype)
     added.attr["value"].tensor.CopyFrom(value)
+
+
+def _tell_known_shape(node: NodeDef, told: TensorProperties | None) -> None:
+    """Let a node be the shape of a tensor in numbers, if it is known: inference follows these."""
+    from tensorflow.python.framework import tensor_util
+
+    if told is None or not told.is_known:
+        return
+    dtype = node.attr["out_type"].type if "out_type" in node.attr else _NUMBERS[0]
+    waits = [name for name in node.input[1:] if name.startswith("^")]
+    source = f"^{_output(node.input[0])[0]}"
+    node.op = "Const"
+    node.input[:] = list(dict.fromkeys((source, *waits)))
+    node.attr.clear()
+    node.attr["dtype"].type = dtype
+    node.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(told.shape, dtype=dtype))
 
 
 def _shape_told(
