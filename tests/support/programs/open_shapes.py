@@ -44,11 +44,14 @@ def main(kind: str, options: str) -> dict[str, Any]:
     return {
         "own": max(own),
         "digest": digest.hexdigest(),
-        "records": [
-            (each.outcome, each.reason, each.peak_before_bytes, each.peak_after_bytes)
-            for each in records
-            if each.outcome != "passed over"
-        ],
+        # What a data set runs comes again with each pass.
+        "records": list(
+            dict.fromkeys(
+                (each.outcome, each.reason, each.peak_before_bytes, each.peak_after_bytes)
+                for each in records
+                if each.outcome != "passed over"
+            )
+        ),
         "held": max((each.held_bytes or 0 for each in records), default=0),
     }
 
