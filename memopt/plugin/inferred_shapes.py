@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from memopt.shapes.tensor_properties import TensorProperties
 
 _FEW = (2,)
+"""What stands for the length of a shape."""
 _ROUNDS = 3
 """How often what loops take out is looked at: the first time, what they put in may not be known."""
 
@@ -66,15 +67,23 @@ def _further_shapes(
 
     A shape is a few numbers, however many.
     """
+
+    def only(name: str) -> TensorProperties | None:
+        return known[name][0] if len(known.get(name, ())) == 1 else None
+
     fills = {node.name for node in graph_def.node if node.op == "Fill"}
     found: dict[str, tuple[Shape | None, ...]] = {}
     for node in graph_def.node:
-        if node.op == "TensorListElementShape" and not known[node.name][0].is_known:
+        output = only(node.name)
+        if output is None or output.is_known:
+            continue
+        if node.op == "TensorListElementShape":
             found[node.name] = (_FEW,)
-        if node.op in op_types.ENTERS and not known[node.name][0].is_known:
+        elif node.op in op_types.ENTERS:
             source = node.input[0].partition(":")[0]
-            if source in fills and known[source][0].is_known:
-                found[source] = (known[source][0].shape,)
+            filled = only(source) if source in fills else None
+            if filled is not None and filled.is_known:
+                found[source] = (filled.shape,)
     return found
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from memopt.plugin.records import GraphRecord
 
 _MOST_BYTES = 64 << 20
+_MOST_GRAPHS = 1000
 
 
 class Rewriting(NamedTuple):
@@ -59,8 +60,12 @@ class Repeated:
         """Keep what came of it."""
         with self._lock:
             self._found[key] = rewriting
-            while sum(len(each.rewritten) for each in self._found.values()) > self._most_bytes:
+            while self._takes_too_much():
                 self._found.popitem(last=False)
+
+    def _takes_too_much(self) -> bool:
+        size_bytes = sum(len(each.rewritten) for each in self._found.values())
+        return size_bytes > self._most_bytes or len(self._found) > _MOST_GRAPHS
 
     def clear(self) -> None:
         """Forget all."""

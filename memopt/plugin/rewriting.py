@@ -163,8 +163,8 @@ class _Call:
         with deadline(policy.deadline_ms):
             item = item_of(graph_def, names)
             inferred = read_shapes(self._native, graph_def)
-            shapes = find_shapes(graph_def, inferred)
-            key = key_of(graph_def, (*options_of(policy), names, shapes, runtime_here()))
+            shapes, device = find_shapes(graph_def, inferred), self._device
+            key = key_of(graph_def, (*options_of(policy), names, shapes, device, runtime_here()))
             before = REPEATED.find(key)
             if before is not None:
                 RECORDS.add(before.record)
