@@ -23,7 +23,7 @@ def trained(kind: str, options: dict[str, Any] | None) -> dict[str, Any]:
         "open signature",
         "loop",
         "iterator",
-        "recurrent",
+        pytest.param("recurrent", marks=pytest.mark.slow),
         pytest.param("keras loop", marks=pytest.mark.slow),
         pytest.param("branch", marks=pytest.mark.slow),
         pytest.param("data set", marks=pytest.mark.slow),
