@@ -40,6 +40,8 @@ NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
 CONTROL_FLOW = SWITCHES | ENTERS | EXITS | MERGES | NEXT_ITERATIONS | frozenset({"LoopCond"})
 """Ops that lead from one frame or branch to another."""
 REF_VARIABLES = frozenset({"Variable", "VariableV2", "AutoReloadVariable", "TemporaryVariable"})
+COLOCATED = "_class"
+"""The attribute that names what a node lies beside."""
 TURNS_AT_ONCE = "parallel_iterations"
 """The attribute of what begins a loop that says how many turns may run at once."""
 _USUAL_TURNS_AT_ONCE = 10

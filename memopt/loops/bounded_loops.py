@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from memopt.graph.attributes import type_attribute
 from memopt.graph.op_types import DT_BOOL, DT_INT32
 from memopt.loops.function_body import FunctionBody, Value
+from memopt.shapes.tensor_properties import set_shape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
-    from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
 
     from memopt.graph.rewriter import Rewriter
-    from memopt.loops.function_body import Shape
 
 
 _BY_POSITION = frozenset(
@@ -126,16 +125,6 @@ def positional_attributes(test: str, body: str, variables: Sequence[Value]) -> d
 def lasting_attributes(attributes: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
     """What a loop is told that is as true of one with other variables."""
     return {name: value for name, value in attributes.items() if name not in _BY_POSITION}
-
-
-def set_shape(message: TensorShapeProto, shape: Shape) -> None:
-    """Say a shape in a message that says nothing yet."""
-    message.SetInParent()
-    if shape is None:
-        message.unknown_rank = True
-        return
-    for size in shape:
-        message.dim.add(size=size)
 
 
 def integers(values: int | Sequence[int]) -> dict[str, AttrValue]:

@@ -29,7 +29,6 @@ RAISED = "_memopt_raised"
 """The attribute of a loop that was made of Switch and Merge."""
 
 _LISTS = frozenset({"TensorListPushBack", "TensorListPopBack"})
-_COLOCATED = "_class"
 
 
 def raise_loops(graph_def: GraphDef, shape_of: ShapeOf) -> GraphDef:
@@ -257,7 +256,7 @@ def _written(graph_def: GraphDef, loops: Sequence[_Loop], shape_of: ShapeOf) -> 
             written.node.add().CopyFrom(node_def)
     for node_def in written.node:
         # It may lie beside what is in a function now.
-        node_def.attr.pop(_COLOCATED, None)
+        node_def.attr.pop(op_types.COLOCATED, None)
         if any(source in spelled for source in node_def.input):
             node_def.input[:] = _respelled(node_def.input, spelled)
     return written
@@ -338,7 +337,9 @@ def _function(
         attributes = port_attributes(dtype, position)
         arguments.append(body.add_node(argument, ARGUMENT, attributes=attributes).output())
     for node in nodes:
-        attributes = {key: value for key, value in node.attributes.items() if key != _COLOCATED}
+        attributes = {
+            key: value for key, value in node.attributes.items() if key != op_types.COLOCATED
+        }
         copies[node] = body.add_node(node.name, node.op, device=node.device, attributes=attributes)
 
     def copied(tensor: Tensor) -> Tensor:

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-    from memopt.shapes.assumed import Shape
     from memopt.shapes.properties import Properties
+    from memopt.shapes.tensor_properties import Shape
 
 _MOST_FRAMES = 500
 _OF_DATA_SETS = frozenset("IteratorGetNext IteratorGetNextSync OptionalGetValue".split())
 """Ops that give elements of data sets, of which the first dimension is the batch."""
+_INPUTS = _OF_DATA_SETS | {ARGUMENT, "Placeholder"}
 _WITHOUT_SIZES = frozenset({DT_RESOURCE, DT_VARIANT, DT_STRING})
 
 
@@ -40,16 +41,14 @@ def find_open_input(graph_def: GraphDef, properties: Properties) -> str:
         properties: All that is known of it.
     """
     for node_def in graph_def.node:
-        if node_def.op in _OF_DATA_SETS or node_def.op in (ARGUMENT, "Placeholder"):
+        if node_def.op in _INPUTS:
             for tensor in properties.outputs(node_def.name):
                 if tensor.size_bytes is None and tensor.dtype not in _WITHOUT_SIZES:
                     return str(node_def.name)
     return ""
 
 
-def find_shapes(
-    graph_def: GraphDef, properties: Properties
-) -> Mapping[str, tuple[Shape | None, ...]]:
+def find_shapes(graph_def: GraphDef, properties: Properties) -> Mapping[str, tuple[Shape, ...]]:
     """By node: the shapes of its outputs in the call that waits, where the graph leaves them open.
 
     Args:
@@ -59,7 +58,7 @@ def find_shapes(
     open_nodes = [
         node_def
         for node_def in graph_def.node
-        if (node_def.op in _OF_DATA_SETS or node_def.op in (ARGUMENT, "Placeholder"))
+        if node_def.op in _INPUTS
         and any(tensor.size_bytes is None for tensor in properties.outputs(node_def.name))
     ]
     if not open_nodes:
@@ -76,7 +75,7 @@ def find_shapes(
     return found
 
 
-def _fits(shape: Shape | None, known: Shape | None) -> bool:
+def _fits(shape: Shape, known: Shape) -> bool:
     """Whether a tensor of which something is known may have a shape."""
     if shape is None or known is None:
         return True
@@ -102,7 +101,7 @@ class _Call:
         self._fed = _fed(frames)
         self._batch_size = _batch_size(frames)
 
-    def shapes(self, node_def: NodeDef) -> tuple[Shape | None, ...]:
+    def shapes(self, node_def: NodeDef) -> tuple[Shape, ...]:
         """What a node gives in this call; nothing where that is not known."""
         if node_def.op == ARGUMENT:
             return _shape_of(self._arguments.get(node_def.attr["index"].i))

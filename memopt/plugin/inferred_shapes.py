@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
     from memopt.item import GrapplerItem
-    from memopt.shapes.assumed import Shape
+    from memopt.shapes.tensor_properties import Shape
 
-    Shapes = Mapping[str, tuple[Shape | None, ...]]
+    Shapes = Mapping[str, tuple[Shape, ...]]
     from memopt.shapes.tensor_properties import TensorProperties
 
 _FEW = (2,)
@@ -72,7 +72,7 @@ def _further_shapes(
         return known[name][0] if len(known.get(name, ())) == 1 else None
 
     fills = {node.name for node in graph_def.node if node.op == "Fill"}
-    found: dict[str, tuple[Shape | None, ...]] = {}
+    found: dict[str, tuple[Shape, ...]] = {}
     for node in graph_def.node:
         output = only(node.name)
         if output is None or output.is_known:

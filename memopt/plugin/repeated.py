@@ -12,6 +12,8 @@ from collections import OrderedDict
 from dataclasses import fields
 from typing import TYPE_CHECKING, NamedTuple
 
+from memopt.options import Budget
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -76,9 +78,11 @@ class Repeated:
 REPEATED = Repeated()
 
 
-def options_of(policy: Policy) -> Iterator[object]:
-    """All options of a policy; its text leaves out what is long."""
-    return (getattr(policy, field.name) for field in fields(policy))
+def options_of(options: Policy | Budget) -> Iterator[object]:
+    """All options of a policy, and of its budget; their own texts leave out what is long."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        yield tuple(options_of(value)) if isinstance(value, Budget) else value
 
 
 def key_of(graph_def: GraphDef, facts: Iterable[object]) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from memopt.graph import op_types
 from memopt.graph.copy_names import take_name
 from memopt.graph.functiondef import ARGUMENT
+from memopt.shapes.tensor_properties import set_shape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,16 +17,15 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
     from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
 
-    Shape = tuple[int, ...]
-    """Dimensions; -1 for one that is not known."""
-    Shapes = Mapping[str, Sequence[Shape | None]]
-    """By node: the shapes of its outputs, `None` for one of which nothing is known."""
+    from memopt.shapes.tensor_properties import Shape
+
+    Shapes = Mapping[str, Sequence[Shape]]
+    """By node: the shapes of its outputs."""
 
 _OPEN = -1
 _DECLARED = {ARGUMENT: "_output_shapes"}
 _OUTPUT_SHAPES = "output_shapes"
 """The attribute by which the shape function of what takes elements out of data sets goes."""
-_COLOCATED = "_class"
 _ELEMENT_SHAPES = {
     "EmptyTensorList": 0,
     "TensorListReserve": 0,
@@ -52,7 +52,7 @@ def assuming(graph_def: GraphDef, shapes: Shapes) -> GraphDef:
     batch = _batch(graph_def, shapes)
     for node_def in assumed.node:
         # What Grappler has taken out may still be named as what something lies beside.
-        node_def.attr.pop(_COLOCATED, None)
+        node_def.attr.pop(op_types.COLOCATED, None)
         if node_def.name in shapes:
             _declare(node_def, shapes[node_def.name])
         elif node_def.op in op_types.MERGES:
@@ -66,7 +66,7 @@ def assuming(graph_def: GraphDef, shapes: Shapes) -> GraphDef:
     return assumed
 
 
-def declared_shapes(node_def: NodeDef) -> list[Shape | None]:
+def declared_shapes(node_def: NodeDef) -> list[Shape]:
     """The shapes that a node itself declares for its outputs; none for other operations."""
     if node_def.op == "Placeholder":
         return [_plain(node_def.attr["shape"].shape)] if "shape" in node_def.attr else []
@@ -125,16 +125,12 @@ def _fill_elements(nodes: RepeatedCompositeFieldContainer[NodeDef], batch: int) 
         node_def.input[slot] = node_def.input[slot].replace(source, filled[source], 1)
 
 
-def _declare(node_def: NodeDef, shapes: Sequence[Shape | None]) -> None:
+def _declare(node_def: NodeDef, shapes: Sequence[Shape]) -> None:
     from tensorflow.core.framework import tensor_shape_pb2
 
     protos = [tensor_shape_pb2.TensorShapeProto() for _ in shapes]
     for proto, shape in zip(protos, shapes, strict=True):
-        if shape is None:
-            proto.unknown_rank = True
-            continue
-        for size in shape:
-            proto.dim.add().size = size
+        set_shape(proto, shape)
     if node_def.op == ARGUMENT or _OUTPUT_SHAPES in node_def.attr:
         value = node_def.attr[_DECLARED.get(node_def.op, _OUTPUT_SHAPES)]
         value.Clear()
@@ -158,5 +154,5 @@ def _node_of(name: str) -> str:
     return name.removeprefix("^").partition(":")[0]
 
 
-def _plain(proto: TensorShapeProto) -> Shape | None:
+def _plain(proto: TensorShapeProto) -> Shape:
     return None if proto.unknown_rank else tuple(dim.size for dim in proto.dim)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.graph import op_types
+from memopt.shapes.tensor_properties import set_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 _PUSH, _POP = "TensorListPushBack", "TensorListPopBack"
 _HANDED_ON = op_types.SWITCHES | op_types.ENTERS | {"Identity"}
 _SHAPED = "shaped"
-_COLOCATED = "_class"
 _NUMBERS = (3, 9)
 """int32 and int64."""
 
@@ -75,7 +75,7 @@ def with_popped_shapes(graph_def: GraphDef, known: Known) -> tuple[GraphDef, dic
             _tell_shape(added, node, pushed, shape)
     for node in completed.node[: len(graph_def.node)]:
         # It may name nodes that Grappler has taken out.
-        node.attr.pop(_COLOCATED, None)
+        node.attr.pop(op_types.COLOCATED, None)
         if node.op == "Shape":
             _tell_known_shape(node, known(*_output(node.input[0])))
         for slot, name in enumerate(node.input):
@@ -90,10 +90,7 @@ def _ensure_shape(added: NodeDef, pop: NodeDef, pushed: TensorProperties) -> Non
     added.op = "EnsureShape"
     added.input.append(f"{pop.name}:1")
     added.attr["T"].type = pushed.dtype
-    shape = added.attr["shape"].shape
-    shape.SetInParent()
-    for size in pushed.shape or ():
-        shape.dim.add(size=size)
+    set_shape(added.attr["shape"].shape, pushed.shape)
 
 
 def _tell_shape(

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from memopt.graph.op_types import DT_RESOURCE, DT_STRING, DT_VARIANT, REF_TYPE_OFFSET
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
 
 Shape: TypeAlias = tuple[int, ...] | None
 """Dimensions in elements, -1 for one that is not known; `None` if the rank is not."""
@@ -86,3 +89,13 @@ def known_by_either(one: TensorProperties, other: TensorProperties) -> TensorPro
         return other if one.shape is None else one
     sizes = zip(one.shape, other.shape, strict=True)
     return tensor_properties(one.dtype, tuple(b if a == -1 else a for a, b in sizes))
+
+
+def set_shape(message: TensorShapeProto, shape: Shape) -> None:
+    """Say a shape in a message that says nothing yet."""
+    message.SetInParent()
+    if shape is None:
+        message.unknown_rank = True
+        return
+    for size in shape:
+        message.dim.add(size=size)

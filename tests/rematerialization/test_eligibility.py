@@ -12,7 +12,7 @@ from memopt.graph.traversal import Numbering
 from memopt.item import GrapplerItem
 from memopt.rematerialization.algorithms import ALGORITHMS, PATH
 from memopt.rematerialization.limits import Limits
-from memopt.rematerialization.network import OUT_OF_REACH
+from memopt.rematerialization.network import OUT_OF_REACH, Network
 from memopt.rematerialization.rewriting.eligibility import can_run_twice, network_of
 from memopt.sequencing.step import Step
 from memopt.shapes.properties import Properties
@@ -49,6 +49,15 @@ def test_what_may_give_something_else_runs_once(name: str) -> None:
     assert not can_run_twice(graph["node"], None)
 
 
+def network_from(text: str) -> Network:
+    """A graph with an input "x" and a result "end", in an order that runs."""
+    item = GrapplerItem(graph_def_of(text), feed=("x:0",), fetch=("end:0",))
+    context = Context(Properties.of(item), fed=frozenset({"x"}), fetched=frozenset({"end"}))
+    graph = from_graph_def(item.graph_def)
+    step = Step.in_context(graph, context)
+    return network_of(graph, step.buffer_graph, step.settle(Numbering.of(graph).order), context)
+
+
 def test_what_closes_a_loop_is_no_input() -> None:
     """It is of the turn before: as an input it would make every order impossible."""
     text = """
@@ -63,11 +72,7 @@ next = NextIteration(body) {T=float}
 exit = Exit(switch) {T=float}
 end = Neg(exit) {T=float}
 """
-    item = GrapplerItem(graph_def_of(text), feed=("x:0",), fetch=("end:0",))
-    context = Context(Properties.of(item), fed=frozenset({"x"}), fetched=frozenset({"end"}))
-    graph = from_graph_def(item.graph_def)
-    step = Step.in_context(graph, context)
-    network = network_of(graph, step.buffer_graph, step.settle(Numbering.of(graph).order), context)
+    network = network_from(text)
     names = [node.name for node in network.buffer_graph.nodes]
     assert network.inputs[names.index("merge")] == [names.index("enter")]
     assert network.inputs[names.index("next")] == [names.index("body")]
@@ -99,11 +104,7 @@ end = Neg(exit) {T=float}
 
 def test_in_a_loop_runs_again_what_nothing_but_data_hangs_on() -> None:
     """What others wait for may be all that has them run in the loop; what decides, decides once."""
-    item = GrapplerItem(graph_def_of(LOOP), feed=("x:0",), fetch=("end:0",))
-    context = Context(Properties.of(item), fed=frozenset({"x"}), fetched=frozenset({"end"}))
-    graph = from_graph_def(item.graph_def)
-    step = Step.in_context(graph, context)
-    network = network_of(graph, step.buffer_graph, step.settle(Numbering.of(graph).order), context)
+    network = network_from(LOOP)
     names = [node.name for node in network.buffer_graph.nodes]
     again = {name for name, is_so in zip(names, network.recomputable, strict=True) if is_so}
     assert again == {"limit", "axis", "sum", "free", "constant", "body"}

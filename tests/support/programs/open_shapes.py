@@ -63,31 +63,14 @@ def _samples() -> tuple[Any, Any]:
     return features, features[:, ::-1].copy()
 
 
-def _keras_fit() -> tuple[Step, Weights]:
-    """The last batch is not full."""
+def _keras_fit(steps_per_execution: int = 1) -> tuple[Step, Weights]:
+    """The last batch is not full; several in one call stand in a loop, and in a branch."""
     import keras
 
     keras.utils.set_random_seed(1)
     layers = [keras.layers.Dense(_WIDTH, activation="gelu") for _ in range(_LAYERS)]
     model = keras.Sequential([keras.Input((_WIDTH,)), *layers])
-    model.compile("adam", "mse", jit_compile=False)
-    features, labels = _samples()
-
-    def step() -> Any:
-        fitted = model.fit(features, labels, batch_size=_BATCH, verbose=0, shuffle=False)
-        return fitted.history["loss"]
-
-    return step, model.get_weights
-
-
-def _keras_loop() -> tuple[Step, Weights]:
-    """Two batches are one call: the training step stands in a loop, and in a branch."""
-    import keras
-
-    keras.utils.set_random_seed(1)
-    layers = [keras.layers.Dense(_WIDTH, activation="gelu") for _ in range(_LAYERS)]
-    model = keras.Sequential([keras.Input((_WIDTH,)), *layers])
-    model.compile("adam", "mse", jit_compile=False, steps_per_execution=2)
+    model.compile("adam", "mse", jit_compile=False, steps_per_execution=steps_per_execution)
     features, labels = _samples()
 
     def step() -> Any:
@@ -218,7 +201,7 @@ def _recurrent() -> tuple[Step, Weights]:
 
 KINDS = {
     "keras fit": _keras_fit,
-    "keras loop": _keras_loop,
+    "keras loop": lambda: _keras_fit(steps_per_execution=2),
     "open signature": _open_signature,
     "loop": _loop,
     "branch": _branch,
