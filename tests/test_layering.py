@@ -33,6 +33,7 @@ LAYERS = (
     ("jit",),
     ("graph", "planning"),
     ("item", "io", "cluster"),
+    ("kept_files",),
     ("shapes",),
     ("costs",),
     ("simulation", "buffers"),

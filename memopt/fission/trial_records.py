@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import platform
 from enum import StrEnum
-from functools import cache
-from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from memopt.cache_folder import cache_folder
-from memopt.errors import FileError
-from memopt.io import write_local
+from memopt.kept_files import KeptFiles, machine_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_MOST_FILES = 20_000
-_CPUS = Path("/proc/cpuinfo")
+_KEPT = KeptFiles("parts", most_bytes=1 << 20)
 
 
 class Outcome(StrEnum):
@@ -83,38 +75,19 @@ class Setting(NamedTuple):
 
 def recall(trial: Trial, settings: Sequence[Setting]) -> Outcome | None:
     """What came of a trial before; `None` if it was not made here yet."""
-    try:
-        return _ANSWERS.get(_file(trial, settings).read_bytes())
-    except OSError:
-        return None
+    data = _KEPT.find(_digest(trial, settings))
+    return None if data is None else _ANSWERS.get(data)
 
 
 def remember(trial: Trial, settings: Sequence[Setting], outcome: Outcome) -> None:
     """Keep what came of a trial, where that is possible."""
     data = next(data for data, answer in _ANSWERS.items() if answer is outcome)
-    path = _file(trial, settings)
-    with contextlib.suppress(OSError, FileError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if sum(1 for _ in path.parent.iterdir()) < _MOST_FILES:
-            write_local(str(path), data)
+    _KEPT.keep(_digest(trial, settings), data)
 
 
-def _file(trial: Trial, settings: Sequence[Setting]) -> Path:
-    digest = hashlib.sha256(_machine())
+def _digest(trial: Trial, settings: Sequence[Setting]) -> str:
+    digest = hashlib.sha256(machine_facts())
     for _, graph in trial.graphs:
         digest.update(graph)
     digest.update(json.dumps([trial[1:], [units for units, _ in trial.graphs], settings]).encode())
-    return cache_folder() / "parts" / digest.hexdigest()
-
-
-@cache
-def _machine() -> bytes:
-    """What kernels depend on besides their settings: TensorFlow's release and the processor."""
-    facts = [metadata.version("memopt"), platform.machine()]
-    for name in ("tensorflow", "tensorflow-cpu", "tf-nightly"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            facts.append(f"{name} {metadata.version(name)}")
-    with contextlib.suppress(OSError):
-        lines = _CPUS.read_text(encoding="utf-8", errors="replace").splitlines()
-        facts += sorted({line for line in lines if line.startswith(("model name", "flags"))})
-    return json.dumps(facts).encode()
+    return digest.hexdigest()

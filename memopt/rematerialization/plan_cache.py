@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memopt.cache_folder import cache_folder
 from memopt.errors import FileError
-from memopt.io import write_local
+from memopt.kept_files import KeptFiles
 from memopt.rematerialization.plan_choice import make_plan
 from memopt.rematerialization.stored_plans import by_name, decode, encode
 
@@ -52,12 +49,12 @@ class PlanCache:
         nothing = limits.nothing(network)
         if nothing.keeps(limits.limit_bytes):
             return nothing
-        path = cache_folder() / "plans" / self._digest(network, limits, near)
-        found = self._find(path, network, limits)
+        digest = self._digest(network, limits, near)
+        found = self._find(digest, network, limits)
         if found is not None:
             return found
         plan = make_plan(algorithm, network, limits, near)
-        self._keep(path, _NOTHING if plan.done is None else encode(plan.done))
+        self._kept.keep(digest, _NOTHING if plan.done is None else encode(plan.done))
         return plan
 
     def _digest(self, network: Network, limits: Limits, near: Sequence[Rematerialized]) -> str:
@@ -68,13 +65,9 @@ class PlanCache:
             digest.update(json.dumps(line).encode())
         return digest.hexdigest()
 
-    def _find(self, path: Path, network: Network, limits: Limits) -> Plan | None:
-        try:
-            if path.stat().st_size > self.most_bytes:
-                return None
-            data = path.read_bytes()
-            os.utime(path)  # it was used
-        except OSError:
+    def _find(self, digest: str, network: Network, limits: Limits) -> Plan | None:
+        data = self._kept.find(digest)
+        if data is None:
             return None
         if data == _NOTHING:
             return limits.nothing(network)
@@ -83,21 +76,9 @@ class PlanCache:
         except FileError:
             return None
 
-    def _keep(self, path: Path, data: bytes) -> None:
-        """Write a plan, whole or not at all, where that is possible."""
-        with contextlib.suppress(OSError, FileError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_local(str(path), data)
-            self._remove_oldest(path.parent)
-
-    def _remove_oldest(self, folder: Path) -> None:
-        files = [(path, path.stat()) for path in folder.iterdir()]
-        left_bytes = sum(status.st_size for _, status in files)
-        for path, status in sorted(files, key=lambda each: each[1].st_mtime):
-            if left_bytes <= self.most_bytes:
-                break
-            path.unlink(missing_ok=True)
-            left_bytes -= status.st_size
+    @property
+    def _kept(self) -> KeptFiles:
+        return KeptFiles("plans", self.most_bytes)
 
 
 def _described(network: Network) -> Iterator[object]:
