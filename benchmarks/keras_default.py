@@ -8,7 +8,7 @@ times; what the first step takes longer; and whether losses and weights are the 
 writes JSON if asked:
 
     python benchmarks/keras_default.py [--json FILE] [--models NAME ...] [--options JSON ...]
-        [--rounds N] [--exact] [--fit]
+        [--rounds N] [--exact] [--fit] [--xla]
 """
 
 from __future__ import annotations
@@ -50,13 +50,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--exact", action="store_true", help="one operation at a time, no oneDNN")
     parser.add_argument("--fit", action="store_true", help="train by fit, the last batch not full")
+    parser.add_argument("--xla", action="store_true", help="have XLA compile the step")
     parser.add_argument("--train", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.train:
         name, options = arguments.train
-        train(MODELS[name], json.loads(options), is_exact=arguments.exact, is_fit=arguments.fit)
+        ways = {"is_exact": arguments.exact, "is_fit": arguments.fit, "by_xla": arguments.xla}
+        train(MODELS[name], json.loads(options), **ways)
         return
-    how = [f"--{flag}" for flag in ("exact", "fit") if getattr(arguments, flag)]
+    how = [f"--{flag}" for flag in ("exact", "fit", "xla") if getattr(arguments, flag)]
     rows = []
     for model in arguments.models:
         rows += compare(model, arguments.options, arguments.rounds, how)
@@ -122,6 +124,7 @@ def train(
     *,
     is_exact: bool = False,
     is_fit: bool = False,
+    by_xla: bool = False,
     is_deterministic: bool = False,
 ) -> None:
     """Train, and answer what is asked on standard input.
@@ -131,6 +134,7 @@ def train(
         options: Of `memopt.enable`; `None` for a training without memopt.
         is_exact: One operation at a time.
         is_fit: By `fit`, with a last batch that is not full.
+        by_xla: Compiled by XLA.
         is_deterministic: Only kernels that give the same bits each time.
     """
     import keras
@@ -150,6 +154,7 @@ def train(
     recorder = TraceRecorder(Path(tempfile.mkdtemp()))
     recorder.start()
     training = build()
+    training.model.jit_compile = by_xla
     run = Fit(training) if is_fit else Batches(training)
     started_s = time.perf_counter()
     run.step()

@@ -16,6 +16,7 @@ from memopt.graph.xla_ops import Fusion, fusion_of
 from memopt.passes.base import Pass
 from memopt.rematerialization.algorithms import ALGORITHMS, BEST
 from memopt.rematerialization.limits import Limits
+from memopt.rematerialization.plan_cache import PlanCache
 from memopt.rematerialization.plan_choice import make_plan
 from memopt.rematerialization.rewriting.apply import apply_copies
 from memopt.rematerialization.rewriting.data_triggers import BarrierTriggers, DataTriggers, Keeper
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from memopt.context import Context
     from memopt.graph.graph import Node
     from memopt.graph.rewriter import Rewriter
+    from memopt.rematerialization.limits import Plan
     from memopt.rematerialization.network import Network
     from memopt.rematerialization.rewriting.data_triggers import Triggers
 
@@ -86,6 +88,8 @@ class CompiledRematerialization(Pass):
     """How the order is found that the plan goes by: one of `SEQUENCERS`."""
     planning_seconds: float = 0.0
     """After how many seconds planning ends with what was found; 0: when nothing is left to try."""
+    cache_plans: bool = False
+    """Whether plans are kept in the cache folder for other processes, and looked up there."""
 
     def __post_init__(self) -> None:
         for option, known in (
@@ -127,7 +131,7 @@ class CompiledRematerialization(Pass):
         network = _network(rewriter, step.buffer_graph, sequence, context)
         limit_bytes = step.buffer_graph.held_bytes + self.step_limit
         limits = Limits(limit_bytes, time_limit=TimeLimit.after(self.planning_seconds))
-        plan = make_plan(self.algorithm, network, limits)
+        plan = self._make_plan(network, limits)
         if plan.done is None:
             return order
         reason = (
@@ -142,6 +146,11 @@ class CompiledRematerialization(Pass):
             order = apply_copies(rewriter, plan.done, context)
             hold_copies(rewriter, context, order, self._triggers(rewriter, context))
         return order
+
+    def _make_plan(self, network: Network, limits: Limits) -> Plan:
+        if self.cache_plans:
+            return PlanCache(str(self)).plan(self.algorithm, network, limits)
+        return make_plan(self.algorithm, network, limits)
 
     def _triggers(self, rewriter: Rewriter, context: Context) -> Triggers:
         if self.triggers == BARRIERS:

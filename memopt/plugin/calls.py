@@ -66,7 +66,7 @@ def find_shapes(graph_def: GraphDef, properties: Properties) -> Mapping[str, tup
     found = {}
     # What the frames of others hold may be anything.
     with suppress(Exception):
-        call = _Call(list(_frames()), graph_def)
+        call = _Call(frames_above(), graph_def)
         for node_def in open_nodes:
             shapes = call.shapes(node_def)
             known = properties.outputs(node_def.name)
@@ -83,14 +83,14 @@ def _fits(shape: Shape, known: Shape) -> bool:
     return len(shape) == len(known) and all(-1 in pair or len({*pair}) == 1 for pair in sizes)
 
 
-def _frames() -> Iterator[FrameType]:
+def frames_above() -> list[FrameType]:
     """The frames above, the nearest first."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way to them
-    for _ in range(_MOST_FRAMES):
-        if frame is None:
-            return
-        yield frame
+    found: list[FrameType] = []
+    while frame is not None and len(found) < _MOST_FRAMES:
+        found.append(frame)
         frame = frame.f_back
+    return found
 
 
 class _Call:
@@ -99,7 +99,7 @@ class _Call:
     def __init__(self, frames: Sequence[FrameType], graph_def: GraphDef) -> None:
         self._arguments = _arguments(frames, graph_def)
         self._fed = _fed(frames)
-        self._batch_size = _batch_size(frames)
+        self._batch_size = find_batch_size(frames)
 
     def shapes(self, node_def: NodeDef) -> tuple[Shape, ...]:
         """What a node gives in this call; nothing where that is not known."""
@@ -110,10 +110,12 @@ class _Call:
         declared = declared_shapes(node_def)
         if self._batch_size is None or not declared:
             return ()
-        return tuple(
-            (self._batch_size, *shape[1:]) if shape and shape[0] == -1 else shape
-            for shape in declared
-        )
+        return tuple(with_batch(shape, self._batch_size) for shape in declared)
+
+
+def with_batch(shape: Shape, size: int) -> Shape:
+    """A shape with a size for the first dimension, if that is open."""
+    return (size, *shape[1:]) if shape and shape[0] == -1 else shape
 
 
 def _arguments(frames: Sequence[FrameType], graph_def: GraphDef) -> dict[int, Any]:
@@ -141,7 +143,7 @@ def _fed(frames: Sequence[FrameType]) -> dict[str, Any]:
     return {}
 
 
-def _batch_size(frames: Sequence[FrameType]) -> int | None:
+def find_batch_size(frames: Sequence[FrameType]) -> int | None:
     """How many samples an iterator gives at once that a call is given: the nearest that tells."""
     for frame in frames:
         for value in _candidates(frame):

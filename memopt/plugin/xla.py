@@ -6,10 +6,11 @@ import logging
 import re
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from memopt.display import bytes_text
-from memopt.errors import MemoptError
+from memopt.errors import InvalidGraphError, MemoptError
 from memopt.item import COMPILED, GrapplerItem, is_compiled
 from memopt.options import Budget, Level
 from memopt.plugin.device_memory import device_budget
@@ -17,17 +18,19 @@ from memopt.plugin.policy import Policy, current_policy
 from memopt.plugin.records import RECORDS, GraphRecord, fingerprint, say_rewritten
 from memopt.plugin.scopes import asked_for
 from memopt.plugin.screening import why_not
+from memopt.plugin.traces import find_argument_shapes
 from memopt.plugin.transforms import replace_body
-from memopt.runtime.program import Program
+from memopt.runtime.program import Program, captured_values
 from memopt.shapes.function_calls import CALLS
 from memopt.xla.entry import CompiledOptions, CompiledRewrite, rewrite_compiled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
     from memopt.plugin.process import Process
+    from memopt.shapes.tensor_properties import Shape
 
 _log = logging.getLogger("memopt")
 _busy = threading.local()
@@ -121,10 +124,11 @@ def _rewrite(function: Any, graph_def: GraphDef, policy: Policy) -> None:
 
     name = plain_name(function.function_def.signature.name)
     started = time.monotonic()
+    shapes = find_argument_shapes(function)
     try:
         with tf.init_scope():
             options = _options(policy, graph_def)
-            done = rewrite_compiled(function, options, program=_program(function))
+            done = rewrite_compiled(function, options, program=_program(function, shapes))
             if done.function is not function:
                 replace_body(function, done.function)
     except MemoptError as error:
@@ -162,6 +166,7 @@ def _options(policy: Policy, graph_def: GraphDef) -> CompiledOptions:
         scheduler=policy.scheduler,
         planning_seconds=policy.planning_seconds,
         seconds=_SHARE_OF_COMPILING * policy.deadline_ms / _SECOND_MS,
+        remembers=True,
     )
 
 
@@ -176,12 +181,33 @@ def _budget_here(graph_def: GraphDef) -> Budget:
     return budget.devices[0][1] if budget.devices else budget
 
 
-def _program(function: Any) -> Program:
-    """The step to compile and compare, with its values if they are known where it is traced."""
+def _program(function: Any, shapes: Mapping[str, tuple[Shape, ...]]) -> Program:
+    """The step to compile and compare, with its values if they are known where it is traced.
+
+    Args:
+        function: The function.
+        shapes: Those of arguments in the call that waits, where the function leaves them open.
+
+    Raises:
+        InvalidGraphError: A shape is neither known nor told by the call.
+    """
+    item = GrapplerItem.from_concrete_function(function)
+    item = replace(item, assumed_shapes=shapes)
+    open_ones = [
+        tensor.name
+        for tensor in function.inputs[: len(function.inputs) - len(function.captured_inputs)]
+        if not (tensor.shape.is_fully_defined() or tensor.op.name in shapes)
+    ]
+    if open_ones:
+        raise InvalidGraphError(
+            f"nothing tells how large its arguments are ({', '.join(open_ones)} is open); trace it "
+            "with known shapes, or let it be traced by the call that runs it"
+        )
     try:
-        return Program.from_concrete_function(function)
+        constants, variables = captured_values(function, item)
     except Exception:  # noqa: BLE001 - variables may not be initialized, or be of an outer graph
-        return Program.from_item(GrapplerItem.from_concrete_function(function))
+        constants, variables = {}, {}
+    return Program.from_item(item, constants, variables)
 
 
 def _record(graph_def: GraphDef, done: CompiledRewrite, milliseconds: float) -> GraphRecord:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.runtime.replay import Measurement
 from memopt.runtime.settings import SETTINGS_FILE, Settings
-from memopt.runtime.values import load_values
+from memopt.runtime.values import load_values, save_values
 from memopt.runtime.worker_process import WorkerProcess, ending
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
     from tensorflow.core.protobuf.config_pb2 import RunMetadata
@@ -43,6 +43,20 @@ class StepProcess(WorkerProcess):
         """
         outputs = Path(tempfile.mkdtemp(prefix="outputs-", dir=self._directory))
         return tuple(Path(p) for p in self.ask("run", steps=steps, directory=str(outputs)))
+
+    def feed(self, inputs: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Have steps from now on run with other values of the inputs.
+
+        Args:
+            inputs: One for each input, by tensor name.
+
+        Raises:
+            FileError: They cannot be written to a temporary directory.
+            ExecutionError: TensorFlow refused; `OutOfMemoryError` if memory was short.
+        """
+        path = self._directory / "fed.npz"
+        save_values(path, inputs)
+        self.ask("feed", path=str(path))
 
     def measure(self) -> Measurement:
         """The memory of the last step that `run` ran. Later runs are not recorded.

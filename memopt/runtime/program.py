@@ -12,10 +12,10 @@ from memopt.errors import OptionsError
 from memopt.item import GrapplerItem, VariableSpec
 from memopt.runtime.item_files import load_item_and_more, save_item
 from memopt.runtime.step_graph import (
+    fed_specs,
     find_variables,
     needed_nodes,
     positive_variables,
-    tensor_specs,
 )
 from memopt.runtime.synthesis import complete_values
 from memopt.runtime.values import copy_of, load_values, save_values
@@ -119,9 +119,7 @@ class Program:
             found = {name: spec for name, spec in found.items() if name in given}
         return cls(
             item=item,
-            inputs=complete_values(
-                "input", tensor_specs(item.graph_def, item.feed), inputs or {}, seed
-            ),
+            inputs=complete_values("input", fed_specs(item), inputs or {}, seed),
             variables=complete_values("variable", found, given, seed, positive),
             seed=seed,
             initializer=initializer,

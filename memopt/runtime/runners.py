@@ -40,6 +40,9 @@ class Runner(Protocol):
     def step(self) -> Sequence[Any]:
         """Run once. The outputs may share memory with the runtime; see `as_arrays`."""
 
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        """Have steps from now on run with other values of the inputs, by tensor name."""
+
     def variables(self) -> dict[str, Array]:
         """Copies of the variables' values, by node name."""
 
@@ -69,7 +72,8 @@ class FunctionRunner:
             for variable in find_variables(item)
         }
         captures = [(f"{name}:0", value.handle) for name, value in self._variables.items()]
-        self._inputs = [_place(f"input {name}", program.inputs[name]) for name in item.feed]
+        self._feed = item.feed
+        self.feed(program.inputs)
         self._function = build_plain_function(
             graph_def,
             Interface(item.feed, captures, item.fetched_tensors, item.fetched_operations),
@@ -77,6 +81,10 @@ class FunctionRunner:
         )
         for tensor in self._function.outputs:
             _check_comparable(tensor)
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        """Have steps from now on run with other values of the inputs, by tensor name."""
+        self._inputs = [_place(f"input {name}", inputs[name]) for name in self._feed]
 
     def step(self) -> Sequence[Any]:
         """Run once and wait for the end."""
@@ -116,7 +124,8 @@ class SessionRunner:
         self._session = tf.compat.v1.Session(graph=self._graph, config=config)
         graph_def = with_named_variables(item.graph_def)
         import_graph(seed_random_operations(graph_def, program.seed), self._graph)
-        self._feed = {name: aligned(program.inputs[name]) for name in item.feed}
+        self._names = item.feed
+        self.feed(program.inputs)
         self._tensors = [find_tensor(self._graph, n, "output") for n in item.fetched_tensors]
         self._operations = [
             find_operation(self._graph, n, "operation") for n in item.fetched_operations
@@ -127,6 +136,10 @@ class SessionRunner:
             self._reads = {variable.name: self._read_operation(variable) for variable in found}
             self._initialize(program, found)
         self._graph.finalize()
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        """Have steps from now on run with other values of the inputs, by tensor name."""
+        self._feed = {name: aligned(inputs[name]) for name in self._names}
 
     @property
     def outside(self) -> Sequence[Buffer]:

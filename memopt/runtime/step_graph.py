@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from memopt.errors import InvalidGraphError, OptionsError
@@ -155,6 +155,23 @@ def tensor_specs(graph_def: GraphDef, tensors: Iterable[str]) -> dict[str, Tenso
             node = placeholders[node_name(name)]
             specs[name] = TensorSpec(node.attr["dtype"].type, _shape(node.attr["shape"].shape))
     return {name: specs[name] for name in names}
+
+
+def fed_specs(item: GrapplerItem) -> dict[str, TensorSpec]:
+    """Types and shapes of what a step is fed, by name; in one call, where that is known.
+
+    Raises:
+        InvalidGraphError: There is no such tensor, or the graph cannot be imported.
+    """
+    assumed = {
+        f"{node}:{port}": shape
+        for node, s in item.assumed_shapes.items()
+        for port, shape in enumerate(s)
+    }
+    return {
+        name: replace(spec, shape=assumed.get(name, spec.shape))
+        for name, spec in tensor_specs(item.graph_def, item.feed).items()
+    }
 
 
 def as_function_graph(item: GrapplerItem) -> GraphDef:

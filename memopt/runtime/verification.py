@@ -167,6 +167,29 @@ class _Results:
     variables: Mapping[str, npt.NDArray[Any]]
 
 
+class _Runs(NamedTuple):
+    """The steps that both run.
+
+    Attributes:
+        steps: How many.
+        first_inputs: With which one more is run before them; `None` for none.
+        inputs: With which they are run.
+    """
+
+    steps: int
+    first_inputs: Mapping[str, npt.NDArray[Any]] | None
+    inputs: Mapping[str, npt.NDArray[Any]]
+
+    def results(self, process: StepProcess) -> _Results:
+        """What they compute in a process."""
+        first: tuple[Path, ...] = ()
+        if self.first_inputs is not None:
+            process.feed(self.first_inputs)
+            first = process.run(1)
+            process.feed(self.inputs)
+        return _Results((*first, *process.run(self.steps)), process.variables())
+
+
 def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a default
     original: Program,
     rewritten: Program,
@@ -178,6 +201,7 @@ def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a 
     timing_rounds: int = 5,
     memory_limit_bytes: int | None = None,
     seed: int | None = None,
+    first_inputs: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> Verification:
     """Run two steps in fresh processes from the same state and compare all that they compute.
 
@@ -194,6 +218,8 @@ def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a 
         timing_rounds: How often to time both in turns; 0 for not at all.
         memory_limit_bytes: A limit that the rewritten step has to keep. The original has none.
         seed: What random operations without seeds draw from; `None` for the original's.
+        first_inputs: Inputs, by tensor name, with which one step more is run and compared before
+            the others, as a batch of another size.
 
     Raises:
         OptionsError: `steps` is not positive, or a value does not fit.
@@ -210,17 +236,18 @@ def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a 
         mode=mode or ("as-is" if is_settled else "exact"), deterministic=is_deterministic_here()
     )
     limited = dataclasses.replace(settings, memory_limit_bytes=memory_limit_bytes)
+    runs = _Runs(steps, first_inputs, original.inputs)
     with (
         step_process(original, settings) as first,
         step_process(rewritten, limited) as second,
         task("running", _STAGES + timing_rounds, is_even=False) as under_way,
     ):
         under_way.say("the original")
-        expected = _results(first, steps)
+        expected = runs.results(first)
         under_way.advance(note="the rewritten step")
-        differences = _differences(expected, _results(second, steps))
+        differences = _differences(expected, runs.results(second))
         under_way.advance(note="comparing")
-        compared = _Compared(settings, expected, differences)
+        compared = _Compared(settings, runs, expected, differences)
         own = _own_changes(original, compared)
         if own:
             under_way.say("both again, with deterministic kernels")
@@ -246,22 +273,24 @@ class _Compared(NamedTuple):
 
     Attributes:
         settings: How the original ran.
+        runs: The steps.
         expected: What it computed.
         differences: What the rewritten step computed differently.
     """
 
     settings: Settings
+    runs: _Runs
     expected: _Results
     differences: list[Difference]
 
 
 def _own_changes(original: Program, compared: _Compared) -> list[Difference]:
     """How the original differs from itself, where that may be why the two differ."""
-    settings, expected, differences = compared
+    settings, runs, expected, differences = compared
     if settings.deterministic or not differences:
         return []
     with step_process(original, settings) as process:
-        return _differences(expected, _results(process, len(expected.outputs)))
+        return _differences(expected, runs.results(process))
 
 
 def _compare_deterministic(
@@ -270,13 +299,13 @@ def _compare_deterministic(
     """Compare again with deterministic kernels; where an op has none, what was found before."""
     settings = dataclasses.replace(compared.settings, deterministic=True)
     limited = dataclasses.replace(limited, deterministic=True)
-    steps = len(compared.expected.outputs)
+    runs = compared.runs
     with step_process(original, settings) as first, step_process(rewritten, limited) as second:
         try:
-            expected = _results(first, steps)
+            expected = runs.results(first)
         except ExecutionError:
             return compared
-        return _Compared(settings, expected, _differences(expected, _results(second, steps)))
+        return _Compared(settings, runs, expected, _differences(expected, runs.results(second)))
 
 
 def _check_same_interface(original: Program, rewritten: Program) -> None:
@@ -291,17 +320,12 @@ def _check_same_interface(original: Program, rewritten: Program) -> None:
 
 def _grappler_changes(original: Program, compared: _Compared) -> list[Difference]:
     """What the original computes differently when Grappler leaves it alone."""
-    settings, expected, _ = compared
+    settings, runs, expected, _ = compared
     if not settings.uses_grappler:
         return []
     without = dataclasses.replace(settings, grappler=False)
     with step_process(original, without) as process:
-        return _differences(expected, _results(process, len(expected.outputs)))
-
-
-def _results(process: StepProcess, steps: int) -> _Results:
-    outputs = process.run(steps)
-    return _Results(outputs, process.variables())
+        return _differences(expected, runs.results(process))
 
 
 def _differences(expected: _Results, results: _Results) -> list[Difference]:

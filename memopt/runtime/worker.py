@@ -28,7 +28,7 @@ from memopt.runtime.replay import replay
 from memopt.runtime.runners import FunctionRunner, SessionRunner, as_arrays
 from memopt.runtime.settings import SETTINGS_FILE, Settings
 from memopt.runtime.trace import TraceRecorder, step_marker
-from memopt.runtime.values import save_values
+from memopt.runtime.values import load_values, save_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -66,6 +66,11 @@ class Worker:
     def run(self, steps: int, directory: str) -> list[str]:
         """Run steps; the outputs of each go to a file of its own in `directory`."""
         return [self._run_one(number, Path(directory)) for number in range(steps)]
+
+    def feed(self, path: str) -> str:
+        """Have steps from now on run with the inputs of a file, by tensor name."""
+        self._runner.feed(load_values(Path(path)))
+        return path
 
     def measure(self) -> dict[str, Any]:
         """The memory of the last recorded step. Ends the recording."""

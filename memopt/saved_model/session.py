@@ -76,12 +76,17 @@ class LoadedSession:
         self._graph = _function("TF_NewGraph", _POINTER)()
         self._session = self._load(job, config)
         signature = meta_graph.signature_def[job.signature]
-        self._fed = [self._output(signature.inputs[name].name) for name in inputs]
-        self._values = [
-            _as_tensor(signature.inputs[name].dtype, value) for name, value in inputs.items()
-        ]
+        self._inputs = dict(signature.inputs)
+        self.feed(inputs)
         self._outputs = [signature.outputs[name] for name in job.names]
         self._reads = _reads_of_variables(meta_graph, job.signature)
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        """Have steps from now on run with values of the inputs, by name of the signature's."""
+        self._fed = [self._output(self._inputs[name].name) for name in inputs]
+        self._values = [
+            _as_tensor(self._inputs[name].dtype, value) for name, value in inputs.items()
+        ]
 
     def step(self) -> Sequence[Any]:
         """Run once."""

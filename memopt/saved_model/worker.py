@@ -53,6 +53,12 @@ class _LoadedFunction:
             raise ExecutionError(f"{job.path}: tf.saved_model.load gives no {job.signature!r}")
         self._function = self._model.signatures[job.signature]
         self._names = job.names
+        self.feed(inputs)
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        """Have steps from now on run with values of the inputs, by name of the signature's."""
+        import tensorflow as tf
+
         self._inputs = {name: tf.constant(value) for name, value in inputs.items()}
 
     def step(self) -> Sequence[Any]:

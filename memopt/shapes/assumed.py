@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from memopt.graph import op_types
 from memopt.graph.copy_names import take_name
@@ -12,11 +13,13 @@ from memopt.shapes.tensor_properties import set_shape
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy.typing as npt
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
     from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
 
+    from memopt.item import GrapplerItem
     from memopt.shapes.tensor_properties import Shape
 
     Shapes = Mapping[str, Sequence[Shape]]
@@ -35,6 +38,23 @@ _ELEMENT_SHAPES = {
     "TensorListPopBack": 1,
 }
 """Which input of operations on lists is the shape of an element."""
+
+
+def with_sizes_of(item: GrapplerItem, inputs: Mapping[str, npt.NDArray[Any]]) -> GrapplerItem:
+    """An item, of which is assumed what inputs tell that its graph leaves open.
+
+    Args:
+        item: The item.
+        inputs: Values of what it is fed, by tensor name.
+    """
+    nodes = {node_def.name: node_def for node_def in item.graph_def.node}
+    shapes: dict[str, tuple[Shape, ...]] = {}
+    for name, value in inputs.items():
+        node = _node_of(name)
+        declared = declared_shapes(nodes[node])
+        if declared and (declared[0] is None or _OPEN in declared[0]):
+            shapes[node] = (value.shape,)
+    return replace(item, assumed_shapes={**item.assumed_shapes, **shapes})
 
 
 def assuming(graph_def: GraphDef, shapes: Shapes) -> GraphDef:

@@ -14,8 +14,11 @@ from memopt.passes.pooling_gradients import PoolingGradients
 from memopt.rematerialization.algorithms import BEST
 from memopt.runtime.function import build_function
 from memopt.runtime.program import Program
+from memopt.runtime.step_graph import node_name
 from memopt.runtime.verification import verify_programs
+from memopt.shapes.assumed import declared_shapes, with_sizes_of
 from memopt.xla.compiler import compiler_process
+from memopt.xla.records import RecordingCompiler
 from memopt.xla.search import Search
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 WORTH_IT = 0.95
 """Without a budget that is kept, a function that would need more than this share stays as it is."""
 _STEPS = 2
+_FEWEST_TO_HALVE = 2
 PLANNING_SECONDS = 10.0
 
 
@@ -50,6 +54,8 @@ class CompiledOptions:
         planning_seconds: After how many seconds a plan ends with what was found.
         seconds: After how many seconds no other form of the step is compiled.
         most_compilations: How often the compiler is asked at most.
+        remembers: Whether plans, and what was found out of a form, are kept in the cache folder
+            for the next process that asks.
     """
 
     budget: Budget | None = None
@@ -60,6 +66,7 @@ class CompiledOptions:
     planning_seconds: float = PLANNING_SECONDS
     seconds: float = math.inf
     most_compilations: int = 9
+    remembers: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,23 +93,27 @@ class CompiledRewrite:
     equal: bool | None
 
 
-def compiled_memory(function: ConcreteFunction) -> CompiledMemory:
+def compiled_memory(
+    function: ConcreteFunction, inputs: Mapping[str, Any] | Sequence[Any] | None = None
+) -> CompiledMemory:
     """What a function needs once XLA has compiled it: what its compiler says, in a fresh process.
 
     The step's own memory is one allocation, whose size and contents at the peak the compiler knows;
     the peak that TensorFlow's allocator reports of a run is the same to the byte.
 
     Args:
-        function: A `tf.function` that was traced with arguments of known shapes; if it is not one
-            with `jit_compile=True`, what it would need as one.
+        function: A `tf.function` that was traced; if it is not one with `jit_compile=True`, what
+            it would need as one.
+        inputs: Arguments, as for `rewrite_compiled`; for those of shapes that are not known.
 
     Raises:
         InvalidGraphError: A shape is not known.
         OptionsError: The function captures what cannot be taken to another process.
         ExecutionError: XLA does not compile it.
     """
-    check_shapes(function)
-    program = Program.from_concrete_function(function)
+    if inputs is None:
+        check_shapes(function)
+    program = Program.from_concrete_function(function, inputs)
     with compiler_process(program) as compiler:
         return compiler.compile(program.item.graph_def).memory
 
@@ -122,16 +133,18 @@ def rewrite_compiled(
     Args:
         function: A `tf.function(jit_compile=True)` that was traced.
         options: How.
-        inputs: Arguments to compare with; made up if not given.
+        inputs: Arguments to compare with; made up if not given. What the budget is kept for where
+            shapes are not known; the function computes the same of all others.
         program: The function with all its values, instead of those that it has now.
 
     Raises:
         BudgetError: The budget cannot be kept, or only with other last bits.
         InvalidGraphError: A shape is not known, so XLA cannot compile it before it is called.
-        OptionsError: It captures what cannot be taken to another process.
+        OptionsError: It captures what cannot be taken to another process; an argument does not fit.
         ExecutionError: XLA does not compile it.
     """
-    check_shapes(function)
+    if program is None and inputs is None:
+        check_shapes(function)
     program = program or Program.from_concrete_function(function, inputs)
     found = rewrite_program(program, options)
     original = found.search.original
@@ -153,10 +166,13 @@ def rewrite_compiled(
 def rewrite_program(program: Program, options: CompiledOptions) -> Found:
     """The form of a step that needs less once XLA has compiled it; see `rewrite_compiled`.
 
+    Sizes are those of the program's inputs where the step leaves them open.
+
     Raises:
         BudgetError: The budget cannot be kept, or only with other last bits.
         ExecutionError: XLA does not compile it.
     """
+    program = replace(program, item=with_sizes_of(program.item, program.inputs))
     started = time.monotonic()
     found = _look(program, options)
     if found.equal is False and options.same_bits and found.compares_maxima:
@@ -193,7 +209,7 @@ class Found(NamedTuple):
 
 
 def _look(program: Program, options: CompiledOptions, *, pooling: bool = True) -> Found:
-    with compiler_process(program) as compiler:
+    with RecordingCompiler(program, remembers=options.remembers) as compiler:
         search = Search(
             program.item,
             compiler,
@@ -202,13 +218,14 @@ def _look(program: Program, options: CompiledOptions, *, pooling: bool = True) -
                 algorithm=options.algorithm,
                 scheduler=options.scheduler,
                 planning_seconds=options.planning_seconds,
+                cache_plans=options.remembers,
             ),
             most_compilations=options.most_compilations,
             seconds=options.seconds,
             pooling=pooling,
         )
         limit_bytes, form = find_form(search, options)
-    return Found(search, limit_bytes, form, _is_equal(program, form, search))
+    return Found(search, limit_bytes, form, _is_equal(program, form, search, compiler))
 
 
 def find_form(search: Search, options: CompiledOptions) -> tuple[int, Form]:
@@ -263,12 +280,41 @@ def check_shapes(function: ConcreteFunction) -> None:
             )
 
 
-def _is_equal(program: Program, form: Form, search: Search) -> bool | None:
+def _is_equal(
+    program: Program, form: Form, search: Search, compiler: RecordingCompiler
+) -> bool | None:
     """Whether a form computes what the original computes; `None` if it is the original."""
     if form is search.original:
         return None
+    known = compiler.recall_equal(form.compiled.graph_def)
+    if known is not None:
+        return known
     rewritten = program.replace_graph(form.compiled.graph_def)
-    return verify_programs(program, rewritten, steps=_STEPS, timing_rounds=0).equal
+    compared = verify_programs(
+        program,
+        rewritten,
+        steps=_STEPS,
+        timing_rounds=0,
+        first_inputs=_smaller_batch(program),
+    )
+    compiler.keep_equal(form.compiled.graph_def, is_equal=compared.equal)
+    return compared.equal
+
+
+def _smaller_batch(program: Program) -> Mapping[str, Any] | None:
+    """Inputs of half the samples, as the last batch may have; `None` where sizes are fixed."""
+    assumed = program.item.assumed_shapes
+    declared = {node.name: declared_shapes(node) for node in program.item.graph_def.node}
+    open_inputs = [
+        name
+        for name in program.inputs
+        if (node := node_name(name)) in assumed and (declared[node][0] or ())[:1] == (-1,)
+    ]
+    sizes = {len(program.inputs[name]) for name in open_inputs}
+    if len(sizes) != 1 or min(sizes) < _FEWEST_TO_HALVE:
+        return None
+    half = min(sizes) // 2
+    return {**program.inputs, **{name: program.inputs[name][:half] for name in open_inputs}}
 
 
 def _other_bits(search: Search, form: Form, limit_bytes: int) -> BudgetError:

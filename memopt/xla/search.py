@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from memopt.context import Context
 from memopt.errors import PassError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from memopt.passes.base import Pass
     from memopt.passes.compiled_rematerialization import CompiledRematerialization
     from memopt.result import PassReport
-    from memopt.xla.compiler import Compiled, CompilerProcess
+    from memopt.xla.compiler import Compiled
 
 _ENOUGH = 0.92
 """The share of a limit that a form has to use for no larger one to be looked for."""
@@ -33,6 +33,13 @@ _MOST_IN_VAIN = 4
 """How many plans for less may come out no lower than what there was before."""
 _SMALLEST = 0.02
 """The share of the original's own memory below which no limit is tried."""
+
+
+class Compiler(Protocol):
+    """Says what a step needs once XLA has compiled it."""
+
+    def compile(self, graph_def: GraphDef) -> Compiled:
+        """Compile a form of a step."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ class Search:
     """
 
     item: GrapplerItem
-    compiler: CompilerProcess
+    compiler: Compiler
     options: CompiledRematerialization
     most_compilations: int = 9
     seconds: float = math.inf

@@ -17,7 +17,12 @@ from memopt.runtime.worker import main
 from memopt.xla.buffer_assignment import CompiledMemory
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+    Array = npt.NDArray[Any]
 
 DUMP_FOLDER = "compiled"
 """Where XLA leaves what it has to say, beside the program."""
@@ -48,7 +53,7 @@ class Compiler:
         function = self._function(self._program.replace_graph(graph_def))
         shutil.rmtree(self._dump, ignore_errors=True)
         started = time.monotonic()
-        _compile(function)
+        _compile(function, self._program.inputs.values())
         seconds = time.monotonic() - started
         memory = CompiledMemory.from_dump(self._dump)
         return {"memory": memory.to_json(), "seconds": seconds}
@@ -68,13 +73,12 @@ def _placeholder(variable: Any) -> Any:
     return tf.Variable(tf.zeros(spec.shape, tf.dtypes.as_dtype(spec.dtype)))
 
 
-def _compile(function: ConcreteFunction) -> None:
-    """Have XLA compile a function for the device that it would run on."""
+def _compile(function: ConcreteFunction, inputs: Iterable[Array]) -> None:
+    """Have XLA compile a function for the device that it would run on, and inputs of a size."""
     import tensorflow as tf
     from tensorflow.python.eager.polymorphic_function import compiler_ir
 
-    arguments = function.inputs[: len(function.inputs) - len(function.captured_inputs)]
-    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in arguments]
+    specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
     platform = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     get_text = compiler_ir.from_concrete_function(function, specs)
     get_text(stage="optimized_hlo", platform_name=platform)

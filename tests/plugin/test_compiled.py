@@ -57,6 +57,19 @@ def test_keras_steps_that_xla_compiles_keep_a_budget() -> None:
 
 
 @pytest.mark.slow
+def test_a_last_batch_that_is_not_full_leaves_the_budget_kept() -> None:
+    """The trace is for batches of any size then, and the call alone tells how large they are."""
+    off = train_compiled("", "smaller")
+    within = train_compiled('{"budget": "40%"}', "smaller")
+    assert within["losses"] == off["losses"]
+    assert within["weights"] == off["weights"]
+    ((outcome, held, before, after, budget),) = within["records"]
+    assert outcome == "rewritten"
+    assert after <= budget
+    assert after - held < 0.5 * (before - held)
+
+
+@pytest.mark.slow
 def test_a_decorated_function_that_xla_compiles_keeps_its_budget() -> None:
     trained = train_compiled("", "decorated")
     ((outcome, _, before, after, budget),) = trained["records"]

@@ -15,16 +15,18 @@ from memopt.errors import BudgetError, InvalidGraphError, OptionsError
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.item import COMPILED, GrapplerItem
 from memopt.models import MODELS, TINY
+from memopt.options import Budget
 from memopt.passes import CompiledRematerialization
 from memopt.pipeline import Pipeline
 from memopt.runtime.function import build_function
 from memopt.runtime.program import Program
 from memopt.shapes.properties import Properties
 from memopt.xla.compiler import compiler_process
-from memopt.xla.entry import CompiledOptions, find_form, rewrite_compiled
+from memopt.xla.entry import CompiledOptions, compiled_memory, find_form, rewrite_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
@@ -187,6 +189,60 @@ def test_shapes_have_to_be_known() -> None:
 
     with pytest.raises(InvalidGraphError, match="shape of samples:0 is"):
         memopt.rewrite(make_step(tf.nn.relu, known=False), budget="50%")
+
+
+@pytest.mark.slow
+def test_shapes_that_are_open_are_those_of_arguments_that_are_given(
+    relu_step: ConcreteFunction,
+) -> None:
+    import tensorflow as tf
+
+    step = make_step(tf.nn.relu, known=False)
+    samples = np.random.default_rng(1).standard_normal((BATCH, WIDTH), dtype=np.float32)
+    assert compiled_memory(step, [samples]) == compiled_memory(relu_step)
+    done = rewrite_compiled(step, CompiledOptions(budget=Budget.parse("50%")), [samples])
+    assert done.equal
+    assert done.memory.step_peak_bytes <= done.limit_bytes < done.original.step_peak_bytes
+    for count in (BATCH, 7):
+        batch = tf.constant(samples[:count])
+        restored = [weight.numpy() for weight in step.kept_alive]
+        expected = step(batch).numpy()
+        for weight, value in zip(step.kept_alive, restored, strict=True):
+            weight.assign(value)
+        assert done.function(batch).numpy() == expected
+
+
+@pytest.mark.slow
+def test_what_was_compiled_and_compared_before_is_not_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tensorflow as tf
+
+    def rewrite() -> bytes:
+        options = CompiledOptions(budget=Budget.parse("50%"), remembers=True)
+        done = rewrite_compiled(make_step(tf.nn.relu), options)
+        assert done.equal
+        graph_def = done.function.graph.as_graph_def()
+        return bytes(graph_def.SerializeToString(deterministic=True))
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise AssertionError("it was asked again")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = rewrite()
+    with monkeypatch.context() as patch:
+        patch.setattr("memopt.xla.records.compiler_process", fail)
+        patch.setattr("memopt.xla.entry.verify_programs", fail)
+        assert rewrite() == first
+        # With other flags XLA says other things, and what is damaged says nothing.
+        patch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX")
+        with pytest.raises(AssertionError, match="asked again"):
+            rewrite()
+        patch.undo()
+        for path in (tmp_path / "memopt" / "xla").iterdir():
+            path.write_bytes(path.read_bytes()[:3])
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        assert rewrite() == first
 
 
 @pytest.mark.slow

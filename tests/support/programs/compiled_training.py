@@ -16,7 +16,8 @@ def main(options: str, how: str) -> dict[str, Any]:
 
     Args:
         options: The options of `memopt.enable` as JSON, or "" to leave it off.
-        how: "keras" for `fit`, "decorated" for a function that asks for a budget itself.
+        how: "keras" for `fit`, "smaller" for one with a last batch that is not full, "decorated"
+            for a function that asks for a budget itself.
     """
     import keras
     import numpy as np
@@ -26,13 +27,14 @@ def main(options: str, how: str) -> dict[str, Any]:
         memopt.enable(**json.loads(options))
     keras.utils.set_random_seed(0)
     random = np.random.default_rng(0)
-    samples = random.standard_normal((2 * BATCH, WIDTH), dtype=np.float32)
-    labels = random.integers(10, size=2 * BATCH).astype(np.int32)
+    count = 2 * BATCH + (BATCH // 3 if how == "smaller" else 0)
+    samples = random.standard_normal((count, WIDTH), dtype=np.float32)
+    labels = random.integers(10, size=count).astype(np.int32)
     dense = [keras.layers.Dense(WIDTH, activation="relu") for _ in range(LAYERS)]
     model = keras.Sequential([keras.Input((WIDTH,)), *dense, keras.layers.Dense(10)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=True)
-    if how == "keras":
+    if how != "decorated":
         history = model.fit(samples, labels, batch_size=BATCH, verbose=0, shuffle=False)
         losses = history.history["loss"]
     else:

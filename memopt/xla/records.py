@@ -1,0 +1,136 @@
+"""What XLA's compiler said of a step before on this machine, and which forms had the same bits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from memopt.kept_files import KeptFiles, machine_facts
+from memopt.xla.buffer_assignment import CompiledMemory
+from memopt.xla.compiler import FLAGS, Compiled, compiler_process
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
+    from memopt.runtime.program import Program
+    from memopt.xla.compiler import CompilerProcess
+
+_KEPT = KeptFiles("xla", most_bytes=16 << 20)
+_ANSWERS = {b"equal": True, b"other": False}
+
+
+class RecordingCompiler:
+    """Compiles forms of one step; of those that were compiled before it knows what was said.
+
+    A context: the process that compiles is started when it is needed, and ends with it. Kept are
+    facts, under a digest of all that they follow from, and no graphs: what is compiled is made
+    anew each time.
+
+    Args:
+        program: The step and its values, of which only types and shapes count.
+        remembers: Whether anything is kept, and looked up.
+    """
+
+    def __init__(self, program: Program, *, remembers: bool = True) -> None:
+        self._program = program
+        self._remembers = remembers
+        self._stack = ExitStack()
+        self._process: CompilerProcess | None = None
+        self._facts = _facts_of(program) if remembers else b""
+
+    def __enter__(self) -> Self:
+        """Nothing is started yet."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the process, if there is one."""
+        self._stack.__exit__(kind, error, traceback)
+
+    def compile(self, graph_def: GraphDef) -> Compiled:
+        """What a form of the step needs; see `CompilerProcess.compile`."""
+        digest = self._digest(graph_def)
+        known = _decoded(_KEPT.find(digest)) if self._remembers else None
+        if known is not None:
+            return known._replace(graph_def=graph_def)
+        if self._process is None:
+            self._process = self._stack.enter_context(compiler_process(self._program))
+        compiled = self._process.compile(graph_def)
+        if self._remembers:
+            plain = {"memory": compiled.memory.to_json(), "seconds": compiled.seconds}
+            _KEPT.keep(digest, json.dumps(plain).encode())
+        return compiled
+
+    def recall_equal(self, graph_def: GraphDef) -> bool | None:
+        """Whether a form computed the same bits as the program; `None` if that is not known."""
+        found = _KEPT.find(self._digest(self._program.item.graph_def, graph_def))
+        return _ANSWERS.get(found) if self._remembers and found is not None else None
+
+    def keep_equal(self, graph_def: GraphDef, *, is_equal: bool) -> None:
+        """Remember whether a form computed the same bits as the program."""
+        if self._remembers:
+            data = next(data for data, answer in _ANSWERS.items() if answer is is_equal)
+            _KEPT.keep(self._digest(self._program.item.graph_def, graph_def), data)
+
+    def _digest(self, *graph_defs: GraphDef) -> str:
+        digest = hashlib.sha256(self._facts)
+        for graph_def in graph_defs:
+            digest.update(hashlib.sha256(graph_def.SerializeToString(deterministic=True)).digest())
+        return digest.hexdigest()
+
+
+def _decoded(data: bytes | None) -> Compiled | None:
+    """What was kept of a form, but for its graph; `None` where that is damaged."""
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
+    if data is None:
+        return None
+    try:
+        plain = json.loads(data)
+        return Compiled(
+            GraphDef(), CompiledMemory.from_json(plain["memory"]), float(plain["seconds"])
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _facts_of(program: Program) -> bytes:
+    """All that decides, beside the graph, what comes of compiling a step and running it."""
+    item = program.item
+    variables = {
+        name: [spec.dtype, *(spec.shape or ())] for name, spec in sorted(item.variables.items())
+    }
+    inputs = [[name, str(v.dtype), *v.shape] for name, v in program.inputs.items()]
+    facts: list[Any] = [_sources(), os.environ.get(FLAGS, ""), _devices()]
+    facts += [item.feed, item.fetch, inputs, variables]
+    return machine_facts() + json.dumps(facts).encode()
+
+
+def _devices() -> list[Any]:
+    """What there is to compile for."""
+    import tensorflow as tf
+
+    return [
+        sorted(map(str, tf.config.experimental.get_device_details(device).items()))
+        for device in tf.config.list_physical_devices("GPU")
+    ]
+
+
+@cache
+def _sources() -> str:
+    """A digest of what asks the compiler and reads what it says: others may read more of it."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
