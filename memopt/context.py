@@ -34,6 +34,7 @@ class Context:
         runtime: What kernels run on; this machine, without oneDNN, if not given.
         costs: How long operations take; by the analytical model if not given.
         in_function: Whether the graph runs as a function as it is: see `GrapplerItem`.
+        data_ends: Whether data that the graph reads may come to an end: see `GrapplerItem`.
     """
 
     properties: Properties
@@ -47,6 +48,7 @@ class Context:
     runtime: Runtime | None = None
     costs: CostModel | None = None
     in_function: bool = False
+    data_ends: bool = True
 
     @classmethod
     def of_item(
@@ -61,6 +63,7 @@ class Context:
             kept=_nodes(item.keep),
             simulated=simulated,
             in_function=item.in_function,
+            data_ends=item.data_ends,
         )
 
     @property

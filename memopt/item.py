@@ -56,6 +56,8 @@ class GrapplerItem(Displayed):
         assumed_shapes: By node: the shapes of its outputs as one call gives them, where the graph
             leaves them open; -1 for a dimension, and `None` for a shape, that is not known. Sizes
             are told by them. What a graph is rewritten to holds for other shapes as well.
+        data_ends: Whether the data that it reads itself, from an iterator or a queue, may come to
+            an end in a step, which fails then.
     """
 
     graph_def: GraphDef
@@ -68,6 +70,7 @@ class GrapplerItem(Displayed):
     assumed_shapes: Mapping[str, tuple[tuple[int, ...] | None, ...]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    data_ends: bool = True
 
     @property
     def fetched_tensors(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from memopt.passes import (
     AddnScheduling,
     BypassBarriers,
     CheckpointLoops,
+    EffectsBeforeData,
     Fission,
     FoldShapes,
     Ordering,
@@ -137,7 +138,7 @@ class MemoryOptimizer(DisplayedFields):
                 )
             )
         if level.orders:
-            once.append(PinSums())
+            once += [PinSums(), EffectsBeforeData()]
             if self.budget is not None:
                 first.append(CheckpointLoops())
                 once.append(RunningSums())

@@ -6,6 +6,7 @@ from memopt.passes.base import Pass
 from memopt.passes.bypass_barriers import BypassBarriers
 from memopt.passes.checkpoint_loops import CheckpointLoops
 from memopt.passes.compiled_rematerialization import CompiledRematerialization
+from memopt.passes.effects_before_data import EffectsBeforeData
 from memopt.passes.fission import Fission
 from memopt.passes.fold_shapes import FoldShapes
 from memopt.passes.inline_calls import InlineCalls
@@ -26,6 +27,8 @@ PASSES: tuple[type[Pass], ...] = (
     RelaxAllocator,
     # Before anything moves: what decides the bits of sums is held to what it is now.
     PinSums,
+    # Before there is an order, in which all else would wait for data.
+    EffectsBeforeData,
     # Before shapes are folded: a sum of many inputs keeps others from reading them or not.
     RunningSums,
     # What needlessly ties operations together or keeps tensors alive goes before there is an order.
@@ -55,6 +58,7 @@ __all__ = [
     "CheckpointLoops",
     "CompiledRematerialization",
     "Context",
+    "EffectsBeforeData",
     "Fission",
     "FoldShapes",
     "InlineCalls",

@@ -75,6 +75,19 @@ def find_shapes(graph_def: GraphDef, properties: Properties) -> Mapping[str, tup
     return found
 
 
+def data_may_end() -> bool:
+    """Whether an iterator that the call is given may come to its end in a step.
+
+    Keras' loops end by count where the number of batches is known.
+    """
+    with suppress(Exception):
+        for frame in frames_above():
+            for value in _candidates(frame):
+                if is_epoch_iterator(value):
+                    return value._num_batches is None  # noqa: SLF001 - its property tells what was asked for
+    return True
+
+
 def _fits(shape: Shape, known: Shape) -> bool:
     """Whether a tensor of which something is known may have a shape."""
     if shape is None or known is None:

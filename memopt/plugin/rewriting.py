@@ -11,7 +11,7 @@ from memopt.collector import collector_paused
 from memopt.errors import MemoptError
 from memopt.options import Budget, Level
 from memopt.plugin import marks
-from memopt.plugin.calls import find_open_input, find_shapes
+from memopt.plugin.calls import data_may_end, find_open_input, find_shapes
 from memopt.plugin.capture import current_capture
 from memopt.plugin.configs import config_of_functions, config_of_session
 from memopt.plugin.deadline import deadline
@@ -161,10 +161,13 @@ class _Call:
 
     def _rewrite(self, graph_def: GraphDef, names: Names, policy: Policy) -> bytes | None:
         with deadline(policy.deadline_ms):
-            item = item_of(graph_def, names)
+            item = replace(item_of(graph_def, names), data_ends=data_may_end())
             inferred = read_shapes(self._native, graph_def)
             shapes, device = find_shapes(graph_def, inferred), self._device
-            key = key_of(graph_def, (*options_of(policy), names, shapes, device, runtime_here()))
+            key = key_of(
+                graph_def,
+                (*options_of(policy), names, shapes, item.data_ends, device, runtime_here()),
+            )
             before = REPEATED.find(key)
             if before is not None:
                 RECORDS.add(before.record)

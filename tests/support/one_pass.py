@@ -62,6 +62,7 @@ def run_pass(item: GrapplerItem, *passes: Pass) -> Done:
         fetched=_nodes(item.fetch),
         fetched_tensors=frozenset(item.fetched_tensors),
         kept=_nodes(item.keep),
+        data_ends=item.data_ends,
     )
     for pass_ in passes:
         pass_.run(rewriter, context)

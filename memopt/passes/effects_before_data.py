@@ -1,0 +1,146 @@
+"""EffectsBeforeData: what the end of the data does not keep from running runs before it is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from memopt.errors import OptionsError
+from memopt.graph import op_types
+from memopt.graph.functiondef import ARGUMENT
+from memopt.graph.rewriter import Touches
+from memopt.graph.traversal import Numbering
+from memopt.passes.base import Pass
+
+if TYPE_CHECKING:
+    from memopt.context import Context
+    from memopt.graph.graph import Graph, Node
+    from memopt.graph.rewriter import Rewriter
+
+_GIVE_DATA = ("IteratorGetNext", "QueueDequeue", "ReaderRead")
+_OPTIONAL = "IteratorGetNextAsOptional"
+"""It gives nothing where there is nothing, and does not fail."""
+_READERS = frozenset({"ReadVariableOp", "VariableShape", "VarIsInitializedOp", "_ReadVariablesOp"})
+_NO_EFFECT = (ARGUMENT, "Placeholder", "_Retval", "Variable", "VariableV2")
+_HANDLES = (op_types.DT_RESOURCE, op_types.DT_VARIANT)
+
+
+@dataclass(frozen=True)
+class EffectsBeforeData(Pass):
+    """Let data be read after all effects that do not depend on it.
+
+    When a data set comes to its end, reading from it fails, and the step with it. All that does not
+    depend on the data has run then: an optimizer's count of steps goes up once more, and decay that
+    is not part of the gradient is taken off the weights. An order of execution, in which most of
+    that waits for something made of data, would keep it from running, and the training would go on
+    from another state.
+
+    1. Considered is what reads data and fails at its end: an iterator's next element, what comes
+       out of a queue. Not an element that may be missing (`IteratorGetNextAsOptional`).
+    2. Where the data may come to an end (`GrapplerItem.data_ends`), it waits for every operation
+       with an effect to which no path leads from any of those. Where it does not end as far as is
+       known, it waits for those alone whose inputs are small: that costs nothing, and others may
+       call the same graph.
+
+    Nothing is done in a graph that reads no data. Refused, with a reason in the report: what reads
+    data where TensorFlow 1's control flow decides whether it runs, or how often.
+    """
+
+    name: ClassVar[str] = "effects-before-data"
+    touches: ClassVar[frozenset[Touches]] = frozenset({Touches.CONTROL_EDGES})
+
+    small_bytes: int = 4096
+    """What is small: the inputs of an operation together."""
+
+    def __post_init__(self) -> None:
+        if self.small_bytes < 0:
+            raise OptionsError(f"{self.name}: small_bytes is less than 0")
+
+    def run(self, rewriter: Rewriter, context: Context) -> None:
+        """Find what is independent of all data, and let data wait for it; linear in edges."""
+        graph = rewriter.graph
+        readers = [node for node in graph if _gives_data(node) and node.name not in context.fed]
+        if not readers:
+            return
+        flow = _Flow(graph, readers)
+        conditional = [node for node in readers if flow.is_conditional(node)]
+        for node in conditional:
+            rewriter.decline(node, "whether it runs, or how often, is decided by control flow")
+        if conditional:
+            return
+        effects = [
+            node
+            for node in graph
+            if _has_effect(node, graph)
+            and flow.is_independent(node)
+            and node.name not in context.fed
+            and (context.data_ends or self._is_small(node, context))
+        ]
+        last = flow.last_of(effects)
+        waiting = [reader for reader in readers if not {*last} <= {*reader.control_inputs}]
+        if not waiting:
+            return
+        reason = f"{len(last)} effects that do not depend on data come before it is read"
+        with rewriter.edit(reason):
+            for reader in waiting:
+                rewriter.set_control_inputs(
+                    reader, tuple(dict.fromkeys((*reader.control_inputs, *last)))
+                )
+
+    def _is_small(self, node: Node, context: Context) -> bool:
+        given_bytes = 0
+        for tensor in node.inputs:
+            outputs = context.properties.outputs(tensor.node.name)
+            known = outputs[tensor.port] if tensor.port < len(outputs) else None
+            if known is not None and known.dtype in _HANDLES:
+                continue
+            if known is None or known.size_bytes is None:
+                return False
+            given_bytes += known.size_bytes
+        return given_bytes <= self.small_bytes
+
+
+class _Flow:
+    """What leads where in a graph that reads data."""
+
+    def __init__(self, graph: Graph, readers: list[Node]) -> None:
+        self._numbering = Numbering.of(graph)
+        nodes = self._numbering.nodes
+        given = {self._numbering.place(node) for node in readers}
+        self._from_data = [False] * len(nodes)
+        self._from_flow = [False] * len(nodes)
+        for place in self._numbering.order:
+            producers = self._numbering.producers[place]
+            self._from_data[place] = place in given or any(self._from_data[p] for p in producers)
+            self._from_flow[place] = nodes[place].op in op_types.CONTROL_FLOW or any(
+                self._from_flow[p] for p in producers
+            )
+
+    def is_conditional(self, node: Node) -> bool:
+        """Whether control flow decides if a node runs."""
+        return self._from_flow[self._numbering.place(node)]
+
+    def is_independent(self, node: Node) -> bool:
+        """Whether a node runs whatever becomes of the data."""
+        place = self._numbering.place(node)
+        return not (self._from_data[place] or self._from_flow[place])
+
+    def last_of(self, nodes: list[Node]) -> list[Node]:
+        """Those of some nodes from which no path leads to another one of them."""
+        places = {self._numbering.place(node) for node in nodes}
+        leads_on = [False] * len(self._numbering.nodes)
+        for place in reversed(self._numbering.order):
+            leads_on[place] = any(
+                user in places or leads_on[user] for user in self._numbering.users[place]
+            )
+        return [node for node in nodes if not leads_on[self._numbering.place(node)]]
+
+
+def _gives_data(node: Node) -> bool:
+    return node.op.startswith(_GIVE_DATA) and node.op != _OPTIONAL
+
+
+def _has_effect(node: Node, graph: Graph) -> bool:
+    if node.op in _READERS or node.op in _NO_EFFECT or node.op.endswith("HandleOp"):
+        return False
+    return op_types.is_stateful(node, graph.library)

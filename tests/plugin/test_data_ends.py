@@ -1,0 +1,23 @@
+"""A step that finds the end of the data fails, and leaves the same behind with memopt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.child import run_child
+
+
+def train(options: str) -> dict[str, Any]:
+    return run_child("data_ends", options)
+
+
+@pytest.mark.slow
+def test_what_the_end_of_the_data_does_not_keep_from_running_runs() -> None:
+    off = train("")
+    # Once for each call of `fit`, whose first epoch finds out how much data there is.
+    assert off["iterations"] > 12
+    for options in ('{"only_lower": false}', '{"budget": "60%"}'):
+        within = train(options)
+        assert "rewritten" in within["outcomes"]
+        assert {**within, "outcomes": []} == {**off, "outcomes": []}
