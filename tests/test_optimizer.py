@@ -29,6 +29,7 @@ from memopt.passes import (
     AddnScheduling,
     BypassBarriers,
     Context,
+    EffectsBeforeData,
     FoldShapes,
     Ordering,
     Pass,
@@ -359,7 +360,8 @@ def test_a_level_of_our_own_swaps_in_a_better_way() -> None:
 def test_an_order_is_the_last_thing_that_a_level_makes() -> None:
     optimizer = MemoryOptimizer("ordered")
     assert optimizer.passes() == (
-        *(RELAX, PinSums(), BypassBarriers(), FoldShapes(), SerialLoops(), Ordering()),
+        *(RELAX, PinSums(), EffectsBeforeData()),
+        *(BypassBarriers(), FoldShapes(), SerialLoops(), Ordering()),
     )
     assert not optimizer.pipeline().repeated
 

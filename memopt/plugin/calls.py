@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from memopt.shapes.properties import Properties
     from memopt.shapes.tensor_properties import Shape
 
+USUAL_BATCH = 32
+"""Samples of a batch of which nothing is known: Keras' own default."""
+USUAL_SIZE = 64
+"""What any other dimension has of which nothing is known."""
 _MOST_FRAMES = 500
 _OF_DATA_SETS = frozenset("IteratorGetNext IteratorGetNextSync OptionalGetValue".split())
 """Ops that give elements of data sets, of which the first dimension is the batch."""
@@ -73,6 +77,38 @@ def find_shapes(graph_def: GraphDef, properties: Properties) -> Mapping[str, tup
             if shapes and all(map(_fits, shapes, (tensor.shape for tensor in known))):
                 found[node_def.name] = shapes
     return found
+
+
+def usual_shapes(graph_def: GraphDef, properties: Properties) -> dict[str, tuple[Shape, ...]]:
+    """By node: the shapes of what comes in and is of a size that nobody knows, as a usual call has.
+
+    Of one sample each, weights would outweigh all results, and a share of a step would be planned
+    on them alone.
+
+    Args:
+        graph_def: What TensorFlow hands over.
+        properties: All that is known of it.
+    """
+    found = {}
+    for node_def in graph_def.node:
+        if node_def.op not in _INPUTS:
+            continue
+        outputs = properties.outputs(node_def.name)
+        shapes = tuple(tensor.shape for tensor in outputs)
+        is_open = any(shape is not None and -1 in shape for shape in shapes)
+        # What has no rank has no usual shape, and a node is known as a whole or not at all.
+        if is_open and None not in shapes:
+            found[node_def.name] = tuple(map(_usual, shapes))
+    return found
+
+
+def _usual(shape: Shape) -> Shape:
+    if shape is None or -1 not in shape:
+        return shape
+    sizes = (USUAL_BATCH, *[USUAL_SIZE] * len(shape))
+    return tuple(
+        usual if known == -1 else known for known, usual in zip(shape, sizes, strict=False)
+    )
 
 
 def data_may_end() -> bool:

@@ -11,7 +11,7 @@ from memopt.collector import collector_paused
 from memopt.errors import MemoptError
 from memopt.options import Budget, Level
 from memopt.plugin import marks
-from memopt.plugin.calls import data_may_end, find_open_input, find_shapes
+from memopt.plugin.calls import data_may_end, find_open_input, find_shapes, usual_shapes
 from memopt.plugin.capture import current_capture
 from memopt.plugin.configs import config_of_functions, config_of_session
 from memopt.plugin.deadline import deadline
@@ -32,11 +32,16 @@ from memopt.plugin.work import Work, runtime_here
 from memopt.plugin.xla import warn_of_compiled
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.protobuf.config_pb2 import ConfigProto
 
+    from memopt.item import GrapplerItem
     from memopt.plugin.native_item import Names
     from memopt.plugin.records import Outcome
+    from memopt.shapes.properties import Properties
+    from memopt.shapes.tensor_properties import Shape
 
 
 def rewrite(data: bytes, native: int, device: str) -> bytes | None:
@@ -172,15 +177,21 @@ class _Call:
             if before is not None:
                 RECORDS.add(before.record)
                 return before.rewritten or None
-            known, item = with_assumed(inferred, item, shapes)
-            known = with_popped(with_declared(known, item), item)
-            _check_sizes(find_open_input(graph_def, known), policy)
+            known, item = _as_known(inferred, item, shapes)
+            open_input = find_open_input(graph_def, known)
+            if open_input:
+                _check_sizes(open_input, policy)
+                shapes = {**shapes, **usual_shapes(graph_def, known)}
+                known, item = _as_known(inferred, item, shapes)
             work = Work(item, known, policy)
             if work.why_not_ordered:
                 raise _PassedOverError(work.why_not_ordered)
             rewritten = serialize(work.finished()) if work.is_worth_it else b""
             # In the deadline, since the effects of edits in a report take time to add up.
             record = self._report(work)
+            if open_input:
+                told = f"a usual size is assumed of what {open_input!r} gives, which is not known"
+                record = replace(record, reason=f"{record.reason}; {told}")
             overhead = work.overhead if policy.verbose and rewritten else None
         RECORDS.add(record)
         REPEATED.keep(key, Rewriting(rewritten, record))
@@ -230,15 +241,23 @@ class _Call:
         )
 
 
+def _as_known(
+    inferred: Properties, item: GrapplerItem, shapes: Mapping[str, tuple[Shape, ...]]
+) -> tuple[Properties, GrapplerItem]:
+    """All that is known of a graph's tensors, and its use, with the shapes of one call."""
+    known, item = with_assumed(inferred, item, shapes)
+    return with_popped(with_declared(known, item), item), item
+
+
 def _check_sizes(open_input: str, policy: Policy) -> None:
-    """Look after what comes in and is of a size that nobody knows: it counts for one sample.
+    """Look after what comes in and is of a size that nobody knows: a usual one is assumed for it.
 
     Shares of a step are shares all the same, as far as the batch is in all that counts.
 
     Raises:
         _PassedOverError: An order would be chosen by such sizes alone.
     """
-    if not open_input or not policy.only_lower or not Level.parse(policy.level).orders:
+    if not policy.only_lower or not Level.parse(policy.level).orders:
         return
     if policy.budget is None:
         raise _PassedOverError(f"the size of what {open_input!r} gives is open, in this call too")

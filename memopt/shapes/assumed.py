@@ -97,7 +97,7 @@ def declared_shapes(node_def: NodeDef) -> list[Shape]:
 
 
 def _batch(graph_def: GraphDef, shapes: Shapes) -> int | None:
-    """What stands for each open dimension, if it is the same everywhere, and the first one."""
+    """What stands for the first dimension wherever that is open, if it is the same everywhere."""
     sizes = set()
     for node_def in graph_def.node:
         if node_def.name not in shapes:
@@ -107,10 +107,8 @@ def _batch(graph_def: GraphDef, shapes: Shapes) -> int | None:
         ):
             if open_shape is None or shape is None:
                 return None
-            filled = [b for a, b in zip(open_shape, shape, strict=True) if a != b]
-            if filled and (len(filled) > 1 or open_shape[0] != -1):
-                return None
-            sizes.update(filled)
+            if open_shape[:1] == (_OPEN,):
+                sizes.add(shape[0])
     return sizes.pop() if len(sizes) == 1 else None
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-import tensorflow as tf
+from support.counting import counting_step
 from support.one_pass import run_case, run_pass
 from support.text_cases import read_cases
 
@@ -50,16 +50,7 @@ def test_where_data_does_not_end_only_what_is_small_comes_before_it() -> None:
 
 @pytest.mark.parametrize("is_optional", [False, True])
 def test_an_element_that_may_be_missing_fails_nothing(*, is_optional: bool) -> None:
-    iterator = iter(tf.data.Dataset.from_tensors(tf.zeros(4)))
-    count = tf.Variable(0)
-
-    @tf.function  # type: ignore[untyped-decorator] # TensorFlow has no types
-    def step() -> Any:
-        given = iterator.get_next_as_optional().get_value() if is_optional else next(iterator)
-        count.assign_add(1)
-        return given + 1.0
-
-    item = GrapplerItem.from_concrete_function(step.get_concrete_function())
+    item = GrapplerItem.from_concrete_function(counting_step(is_optional=is_optional))
     done = run_pass(item, EffectsBeforeData())
     assert len(done.edits) == (not is_optional)
 

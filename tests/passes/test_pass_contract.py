@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from support.attention import attention_step
+from support.counting import counting_step
 from support.nested import nested_step
 from support.random_graphs import random_training_graph
 from support.random_sums import addn_stages, random_sums_graph
@@ -42,6 +43,7 @@ OPTIONS = {
     "checkpoint-loops": ("checkpoint-loops", "checkpoint-loops{segment_turns=2}"),
     "relax-allocator": ("relax-allocator",),
     "pin-sums": ("pin-sums",),
+    "effects-before-data": ("effects-before-data",),
     "running-sums": ("running-sums",),
     "bypass-barriers": ("bypass-barriers", "bypass-barriers{groups=true}"),
     "fold-shapes": ("fold-shapes", "fold-shapes{values=false}"),
@@ -224,6 +226,8 @@ def test_work_is_found_in_a_model(spec: str, tiny_item: Callable[[str], Grappler
         item = tiny_item("bert")
     if spec == "pin-sums":
         item = GrapplerItem(to_graph_def(parse_graph(OPEN_SUM)), ("x:0", "y:0"), ("s", "n"))
+    if spec == "effects-before-data":
+        item = GrapplerItem.from_concrete_function(counting_step())
     if spec == "pooling-gradients":
         item = tiny_item("unet")
     if spec == "inline-calls":

@@ -10,7 +10,7 @@ from support.bad_inputs import graph_def_of
 
 from memopt.graph.op_types import DT_FLOAT, DT_INT32
 from memopt.item import GrapplerItem
-from memopt.plugin.calls import find_open_input, find_shapes
+from memopt.plugin.calls import USUAL_BATCH, USUAL_SIZE, find_open_input, find_shapes, usual_shapes
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
@@ -88,3 +88,14 @@ def test_elements_have_the_batch_of_the_iterator_that_is_given() -> None:
     expected = {"next": ((4, 8), (4,))}
     assert Function()(batches) == Function()(1, batches=batches) == expected
     assert Function()(iter(tf.data.Dataset.range(9))) == {}
+
+
+def test_a_usual_shape_has_what_is_known_of_it() -> None:
+    graph_def = declaring(ELEMENTS, 1, "output_shapes", (-1, -1, 8))
+    graph_def.node[1].attr["output_types"].list.type.append(DT_FLOAT)
+    assert usual_shapes(graph_def, known(graph_def)) == {
+        "next": ((USUAL_BATCH, USUAL_SIZE, 8),),
+    }
+    known_ones = declaring(ELEMENTS, 1, "output_shapes", (4, 8))
+    known_ones.node[1].attr["output_types"].list.type.append(DT_FLOAT)
+    assert usual_shapes(known_ones, known(known_ones)) == {}

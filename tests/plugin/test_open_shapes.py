@@ -41,3 +41,16 @@ def test_a_budget_is_kept_with_the_same_bits(kind: str) -> None:
     # How many turns of the original loops run at once is a matter of chance.
     share = 0.25 if kind == "recurrent" else 0.1
     assert off["own"] == pytest.approx(before_bytes - held_bytes, rel=share, abs=PIPELINE_BYTES)
+
+
+@pytest.mark.slow
+def test_of_a_size_that_nobody_knows_a_share_is_kept() -> None:
+    """A usual length stands for the one that sequences are padded to, which each batch decides."""
+    off = trained("padded", None)
+    within = trained("padded", {"budget": "50%"})
+    assert within["digest"] == off["digest"]
+    ((outcome, reason, _, _),) = within["records"]
+    assert outcome == "rewritten"
+    assert "a usual size is assumed of what 'IteratorGetNext' gives" in reason
+    assert within["own"] <= 0.6 * off["own"]
+    assert trained("padded", {})["records"] == []

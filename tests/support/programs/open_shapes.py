@@ -199,6 +199,31 @@ def _recurrent() -> tuple[Step, Weights]:
     return step, model.get_weights
 
 
+def _padded() -> tuple[Step, Weights]:
+    """Sequences that are padded to the longest of a batch, as many as nobody counted."""
+    import keras
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(1)
+    layers = [keras.layers.Dense(_WIDTH, activation="gelu") for _ in range(_LAYERS)]
+    model = keras.Sequential([keras.Input((None, _WIDTH)), *layers])
+    model.compile("adam", "mse", jit_compile=False)
+    features, labels = _samples()
+    lengths = range(20, 36)
+
+    def sequences() -> Any:
+        for length in lengths:
+            yield features[:length], labels[:length]
+
+    spec = tf.TensorSpec((None, _WIDTH))
+    data = tf.data.Dataset.from_generator(sequences, output_signature=(spec, spec))
+
+    def step() -> Any:
+        return model.fit(data.padded_batch(8), verbose=0).history["loss"]
+
+    return step, model.get_weights
+
+
 KINDS = {
     "keras fit": _keras_fit,
     "keras loop": lambda: _keras_fit(steps_per_execution=2),
@@ -207,5 +232,6 @@ KINDS = {
     "branch": _branch,
     "iterator": _iterator,
     "data set": _data_set,
+    "padded": _padded,
     "recurrent": _recurrent,
 }
