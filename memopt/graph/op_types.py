@@ -52,6 +52,14 @@ FORWARDING = frozenset(
 )
 """Ops whose output can share its input's buffer, so that a later write shows through."""
 
+WAITING = (
+    *("QueueDequeue", "QueueEnqueue", "BarrierInsert", "BarrierTake", "AccumulatorTake"),
+    *("ResourceAccumulatorTake", "SparseAccumulatorTake", "Stage", "Unstage", "MapStage"),
+    *("MapUnstage", "OrderedMapStage", "OrderedMapUnstage", "MutexLock", "Recv", "_Recv"),
+    *("_HostRecv", "Collective"),
+)
+"""What ops begin with that wait for something that no edge leads to."""
+
 
 class Argument(NamedTuple):
     """One declared input or output of an op; may stand for several ports.

@@ -38,9 +38,10 @@ class EffectsBeforeData(Pass):
     1. Considered is what reads data and fails at its end: an iterator's next element, what comes
        out of a queue. Not an element that may be missing (`IteratorGetNextAsOptional`).
     2. Where the data may come to an end (`GrapplerItem.data_ends`), it waits for every operation
-       with an effect to which no path leads from any of those. Where it does not end as far as is
-       known, it waits for those alone whose inputs are small: that costs nothing, and others may
-       call the same graph.
+       of the same task with an effect to which no path leads from any of those, nor from what waits
+       for others without an edge (queues, collectives) or calls functions that have state. Where
+       it does not end as far as is known, it waits for those alone that read and make little: that
+       costs nothing, and others may call the same graph.
 
     Nothing is done in a graph that reads no data. Refused, with a reason in the report: what reads
     data where TensorFlow 1's control flow decides whether it runs, or how often.
@@ -50,7 +51,7 @@ class EffectsBeforeData(Pass):
     touches: ClassVar[frozenset[Touches]] = frozenset({Touches.CONTROL_EDGES})
 
     small_bytes: int = 4096
-    """What is small: the inputs of an operation together."""
+    """What is little: the inputs and outputs of an operation together."""
 
     def __post_init__(self) -> None:
         if self.small_bytes < 0:
@@ -76,28 +77,31 @@ class EffectsBeforeData(Pass):
             and node.name not in context.fed
             and (context.data_ends or self._is_small(node, context))
         ]
-        last = flow.last_of(effects)
-        waiting = [reader for reader in readers if not {*last} <= {*reader.control_inputs}]
-        if not waiting:
+        waits = {reader: flow.last_of(_beside(reader, effects)) for reader in readers}
+        waits = {
+            reader: last
+            for reader, last in waits.items()
+            if not {*last} <= {*reader.control_inputs}
+        }
+        if not waits:
             return
-        reason = f"{len(last)} effects that do not depend on data come before it is read"
-        with rewriter.edit(reason):
-            for reader in waiting:
-                rewriter.set_control_inputs(
-                    reader, tuple(dict.fromkeys((*reader.control_inputs, *last)))
-                )
+        count = len({node for last in waits.values() for node in last})
+        with rewriter.edit(f"{count} effects that do not depend on data come before it is read"):
+            for reader, last in waits.items():
+                controls = dict.fromkeys((*reader.control_inputs, *last))
+                rewriter.set_control_inputs(reader, tuple(controls))
 
     def _is_small(self, node: Node, context: Context) -> bool:
-        given_bytes = 0
-        for tensor in node.inputs:
+        total_bytes = 0
+        for tensor in (*node.inputs, *node.outputs):
             outputs = context.properties.outputs(tensor.node.name)
             known = outputs[tensor.port] if tensor.port < len(outputs) else None
             if known is not None and known.dtype in _HANDLES:
                 continue
             if known is None or known.size_bytes is None:
                 return False
-            given_bytes += known.size_bytes
-        return given_bytes <= self.small_bytes
+            total_bytes += known.size_bytes
+        return total_bytes <= self.small_bytes
 
 
 class _Flow:
@@ -107,6 +111,7 @@ class _Flow:
         self._numbering = Numbering.of(graph)
         nodes = self._numbering.nodes
         given = {self._numbering.place(node) for node in readers}
+        given.update(at for at, node in enumerate(nodes) if _may_wait(node, graph))
         self._from_data = [False] * len(nodes)
         self._from_flow = [False] * len(nodes)
         for place in self._numbering.order:
@@ -134,6 +139,26 @@ class _Flow:
                 user in places or leads_on[user] for user in self._numbering.users[place]
             )
         return [node for node in nodes if not leads_on[self._numbering.place(node)]]
+
+
+def _beside(reader: Node, nodes: list[Node]) -> list[Node]:
+    """Those of some nodes that run in a reader's task."""
+    where = _task(reader)
+    return [node for node in nodes if not where or _task(node) in ("", where)]
+
+
+def _task(node: Node) -> str:
+    return node.device.partition("/device:")[0]
+
+
+def _may_wait(node: Node, graph: Graph) -> bool:
+    """Whether a node waits for what no edge leads to, or may, or read data, in what it calls."""
+    if node.op.startswith(op_types.WAITING):
+        return True
+    library = graph.library
+    if library is None or not op_types.called_functions(node, library):
+        return False
+    return op_types.is_stateful(node, library)
 
 
 def _gives_data(node: Node) -> bool:

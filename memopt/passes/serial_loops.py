@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from memopt.graph.graph import Graph, Node
     from memopt.graph.rewriter import Rewriter
 
-_WAITING = (
-    *("QueueDequeue", "QueueEnqueue", "BarrierInsert", "BarrierTake", "AccumulatorTake"),
-    *("ResourceAccumulatorTake", "SparseAccumulatorTake", "Stage", "Unstage", "MapStage"),
-    *("MapUnstage", "OrderedMapStage", "OrderedMapUnstage", "MutexLock", "Recv", "_Recv"),
-    *("_HostRecv", "Collective"),
-)
-"""What ops begin with that wait for something that no edge leads to."""
-
 
 @dataclass(frozen=True)
 class SerialLoops(Pass):
@@ -127,7 +119,7 @@ def _find_waiting(graph: Graph, nodes: Iterable[Node]) -> str:
     seen: set[str] = set()
     while pending:
         node = pending.pop()
-        if node.op.startswith(_WAITING):
+        if node.op.startswith(op_types.WAITING):
             return f"the {node.op} {node.name!r}"
         if not isinstance(library, Library):
             continue
