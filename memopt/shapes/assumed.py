@@ -29,6 +29,15 @@ _OPEN = -1
 _DECLARED = {ARGUMENT: "_output_shapes"}
 _OUTPUT_SHAPES = "output_shapes"
 """The attribute by which the shape function of what takes elements out of data sets goes."""
+_UNFUSED = {
+    "_FusedBatchNormEx": "FusedBatchNormV3",
+    "_FusedConv2D": "Conv2D",
+    "_FusedConv3D": "Conv3D",
+    "_FusedDepthwiseConv2dNative": "DepthwiseConv2dNative",
+    "_FusedMatMul": "MatMul",
+}
+"""What gives tensors of the same shapes as an op that Grappler fuses, and is registered for all
+types: TensorFlow runs a fused convolution of bfloat16, and does not import one."""
 _ELEMENT_SHAPES = {
     "EmptyTensorList": 0,
     "TensorListReserve": 0,
@@ -73,6 +82,7 @@ def assuming(graph_def: GraphDef, shapes: Shapes) -> GraphDef:
     for node_def in assumed.node:
         # What Grappler has taken out may still be named as what something lies beside.
         node_def.attr.pop(op_types.COLOCATED, None)
+        _unfuse(node_def)
         if node_def.name in shapes:
             _declare(node_def, shapes[node_def.name])
         elif node_def.op in op_types.MERGES:
@@ -141,6 +151,23 @@ def _fill_elements(nodes: RepeatedCompositeFieldContainer[NodeDef], batch: int) 
             added.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(shape))
         # In a body tensors are spelled with the name of the output.
         node_def.input[slot] = node_def.input[slot].replace(source, filled[source], 1)
+
+
+def _unfuse(node_def: NodeDef) -> None:
+    """Let a node that Grappler has fused be what it was fused of first."""
+    from tensorflow.python.framework import op_def_registry
+
+    plain = _UNFUSED.get(node_def.op)
+    if plain is None:
+        return
+    op_def = op_def_registry.get(plain)
+    known = {attr.name for attr in op_def.attr}
+    node_def.op = plain
+    for name in [name for name in node_def.attr if name not in known and name[0] != "_"]:
+        del node_def.attr[name]
+    data = [name for name in node_def.input if not name.startswith("^")]
+    controls = node_def.input[len(data) :]
+    node_def.input[:] = [*data[: len(op_def.input_arg)], *controls]
 
 
 def _declare(node_def: NodeDef, shapes: Sequence[Shape]) -> None:

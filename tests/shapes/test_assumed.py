@@ -72,3 +72,22 @@ def test_lists_in_loops_have_the_batch_where_one_dimension_is_open() -> None:
     # The second dimension is open, so it is no batch that elements have.
     told = Properties.of(replace(given, assumed_shapes={name: ((5, 16, 8),)}))
     assert told.tensor(f"{name}:0").shape == (5, 16, 8)  # type: ignore[union-attr]
+
+
+FUSED = """
+x = Placeholder() {dtype=bfloat16, shape=[?,8,8,3]}
+filter = Placeholder() {dtype=bfloat16, shape=[3,3,3,16]}
+bias = Placeholder() {dtype=bfloat16, shape=[16]}
+y = _FusedConv2D(x, filter, bias) {T=bfloat16, TArgs=<list { type: DT_BFLOAT16 }>, \
+fused_ops=<list { s: "BiasAdd" }>, num_args=1, padding="SAME", \
+strides=<list { i: 1 i: 1 i: 1 i: 1 }>}
+"""
+
+
+def test_what_is_fused_of_bfloat16_has_the_shape_of_what_it_is_fused_of() -> None:
+    """TensorFlow runs such a convolution, and refuses to import it."""
+    feeds = ("x:0", "filter:0", "bias:0")
+    given = GrapplerItem(
+        graph_def_of(FUSED), feeds, ("y:0",), assumed_shapes={"x": ((32, 8, 8, 3),)}
+    )
+    assert Properties.of(given).size_bytes("y:0") == 32 * 8 * 8 * 16 * 2
