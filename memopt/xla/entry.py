@@ -94,7 +94,7 @@ class CompiledRewrite:
 
 
 def compiled_memory(
-    function: ConcreteFunction, inputs: Mapping[str, Any] | Sequence[Any] | None = None
+    function: ConcreteFunction, *, inputs: Mapping[str, Any] | Sequence[Any] | None = None
 ) -> CompiledMemory:
     """What a function needs once XLA has compiled it: what its compiler says, in a fresh process.
 

@@ -199,7 +199,7 @@ def test_shapes_that_are_open_are_those_of_arguments_that_are_given(
 
     step = make_step(tf.nn.relu, known=False)
     samples = np.random.default_rng(1).standard_normal((BATCH, WIDTH), dtype=np.float32)
-    assert compiled_memory(step, [samples]) == compiled_memory(relu_step)
+    assert compiled_memory(step, inputs=[samples]) == compiled_memory(relu_step)
     done = rewrite_compiled(step, CompiledOptions(budget=Budget.parse("50%")), [samples])
     assert done.equal
     assert done.memory.step_peak_bytes <= done.limit_bytes < done.original.step_peak_bytes
