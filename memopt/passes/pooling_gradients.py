@@ -35,8 +35,8 @@ class PoolingGradients(Pass):
     3. Each element gets the gradient of its window if it was the one, else zero. A gradient of -0
        becomes 0, as it does when it is added to zero.
 
-    Refused, with a reason in the report: other windows, layouts and types; shapes that are not
-    known; what is fed.
+    The number of samples may differ from call to call. Refused, with a reason in the report: other
+    windows, layouts and types; images of which no more is known; what is fed.
     """
 
     name: ClassVar[str] = "pooling-gradients"
@@ -59,14 +59,16 @@ class _Windows(NamedTuple):
     """Windows of an image that do not overlap.
 
     Attributes:
-        shape: Of the image: samples, rows, columns, channels.
+        shape: Of the image: samples, rows, columns, channels; -1 for samples that nobody knows.
         rows: Of a window.
         columns: Of a window.
+        is_open: Whether another call may have other samples.
     """
 
     shape: tuple[int, int, int, int]
     rows: int
     columns: int
+    is_open: bool
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -92,13 +94,18 @@ def _windows_of(node: Node, context: Context) -> _Windows | str:
 def _fitted(node: Node, rows: int, columns: int, context: Context) -> _Windows | str:
     """The windows in the image, if it is known and they do not reach over its edges."""
     image = node.inputs[0]
-    known = context.properties.certain.outputs(image.node.name)
-    shape = known[image.port].shape if image.port < len(known) else None
-    if shape is None or len(shape) != _RANK or -1 in shape:
+    known, certain = (
+        outputs[image.port].shape if image.port < len(outputs) else None
+        for outputs in (
+            context.properties.outputs(image.node.name),
+            context.properties.certain.outputs(image.node.name),
+        )
+    )
+    if known is None or certain is None or len(certain) != _RANK or -1 in certain[1:]:
         return "the shape of the image is not known"
-    samples, height, width, channels = shape
-    windows = _Windows((samples, height, width, channels), rows, columns)
-    if 0 in (*windows.counts, samples, channels):
+    _, height, width, channels = certain
+    windows = _Windows((known[0], height, width, channels), rows, columns, certain[0] == -1)
+    if 0 in (*windows.counts, known[0], channels):
         return "there is nothing in it"
     is_cut = bool(height % rows or width % columns)
     if is_cut and node.attributes["padding"].s != b"VALID":
@@ -131,7 +138,7 @@ class _Gradient:
         gradient = self._reshape(self._node.inputs[2], (samples, down, 1, across, 1, channels))
         picked = self._pick(gradient, largest, (samples, down, rows, across, columns, channels))
         if covered == self._windows.shape:
-            self._become("Reshape", [picked, self._constant(list(covered))], Tshape=DT_INT32)
+            self._become("Reshape", [picked, self._sizes(covered)], Tshape=DT_INT32)
             return
         inner = self._reshape(picked, covered)
         edges = [[0, 0], [0, height - covered[1]], [0, width - covered[2]], [0, 0]]
@@ -171,12 +178,16 @@ class _Gradient:
         return self._add("SelectV2", [condition, then, other], shape, self._dtype, T=self._dtype)
 
     def _reshape(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-        inputs = [tensor, self._constant(list(shape))]
+        inputs = [tensor, self._sizes(shape)]
         return self._add("Reshape", inputs, shape, self._dtype, T=self._dtype, Tshape=DT_INT32)
 
     def _slice(self, tensor: Tensor, start: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
-        inputs = [tensor, self._constant(list(start)), self._constant(list(shape))]
+        inputs = [tensor, self._constant(list(start)), self._sizes(shape)]
         return self._add("Slice", inputs, shape, self._dtype, T=self._dtype, Index=DT_INT32)
+
+    def _sizes(self, shape: tuple[int, ...]) -> Tensor:
+        """A shape to bring something into; -1 stands for all samples that there are."""
+        return self._constant([-1, *shape[1:]] if self._windows.is_open else list(shape))
 
     def _constant(self, numbers: object, dtype: int = DT_INT32) -> Tensor:
         return self._build.constant(self._like, numbers, dtype)
