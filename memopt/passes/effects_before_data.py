@@ -11,6 +11,7 @@ from memopt.graph.functiondef import ARGUMENT
 from memopt.graph.rewriter import Touches
 from memopt.graph.traversal import Numbering
 from memopt.passes.base import Pass
+from memopt.sequencing.state import READERS
 
 if TYPE_CHECKING:
     from memopt.context import Context
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 _GIVE_DATA = ("IteratorGetNext", "QueueDequeue", "ReaderRead")
 _OPTIONAL = "IteratorGetNextAsOptional"
 """It gives nothing where there is nothing, and does not fail."""
-_READERS = frozenset({"ReadVariableOp", "VariableShape", "VarIsInitializedOp", "_ReadVariablesOp"})
 _NO_EFFECT = (ARGUMENT, "Placeholder", "_Retval", "Variable", "VariableV2")
 _HANDLES = (op_types.DT_RESOURCE, op_types.DT_VARIANT)
 
@@ -166,6 +166,6 @@ def _gives_data(node: Node) -> bool:
 
 
 def _has_effect(node: Node, graph: Graph) -> bool:
-    if node.op in _READERS or node.op in _NO_EFFECT or node.op.endswith("HandleOp"):
+    if node.op in READERS or node.op in _NO_EFFECT or node.op.endswith("HandleOp"):
         return False
     return op_types.is_stateful(node, graph.library)

@@ -120,7 +120,8 @@ def data_may_end() -> bool:
         for frame in frames_above():
             for value in _candidates(frame):
                 if is_epoch_iterator(value):
-                    return value._num_batches is None  # noqa: SLF001 - its property tells what was asked for
+                    # Its property tells what the caller asks for.
+                    return value._num_batches is None  # noqa: SLF001
     return True
 
 
