@@ -61,7 +61,7 @@ class RecordingCompiler:
     def compile(self, graph_def: GraphDef) -> Compiled:
         """What a form of the step needs; see `CompilerProcess.compile`."""
         digest = self._digest(graph_def)
-        known = _decoded(_KEPT.find(digest)) if self._remembers else None
+        known = decoded(_KEPT.find(digest)) if self._remembers else None
         if known is not None:
             return known._replace(graph_def=graph_def)
         if self._process is None:
@@ -90,7 +90,7 @@ class RecordingCompiler:
         return digest.hexdigest()
 
 
-def _decoded(data: bytes | None) -> Compiled | None:
+def decoded(data: bytes | None) -> Compiled | None:
     """What was kept of a form, but for its graph; `None` where that is damaged."""
     from tensorflow.core.framework.graph_pb2 import GraphDef
 

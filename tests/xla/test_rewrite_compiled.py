@@ -14,6 +14,7 @@ from memopt.context import Context
 from memopt.errors import BudgetError, InvalidGraphError, OptionsError
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.item import COMPILED, GrapplerItem
+from memopt.kept_files import KeptFiles
 from memopt.models import MODELS, TINY
 from memopt.options import Budget
 from memopt.passes import CompiledRematerialization
@@ -23,6 +24,7 @@ from memopt.runtime.program import Program
 from memopt.shapes.properties import Properties
 from memopt.xla.compiler import compiler_process
 from memopt.xla.entry import CompiledOptions, compiled_memory, find_form, rewrite_compiled
+from memopt.xla.records import decoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -234,15 +236,23 @@ def test_what_was_compiled_and_compared_before_is_not_again(
         patch.setattr("memopt.xla.records.compiler_process", fail)
         patch.setattr("memopt.xla.entry.verify_programs", fail)
         assert rewrite() == first
-        # With other flags XLA says other things, and what is damaged says nothing.
+        # With other flags XLA says other things.
         patch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX")
         with pytest.raises(AssertionError, match="asked again"):
             rewrite()
-        patch.undo()
-        for path in (tmp_path / "memopt" / "xla").iterdir():
-            path.write_bytes(path.read_bytes()[:3])
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        assert rewrite() == first
+
+
+def test_what_is_damaged_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = KeptFiles("xla", most_bytes=200)
+    memory = (
+        b'{"memory": {"temporary_bytes": 3, "output_bytes": 2, "argument_bytes": 1, "live": []}'
+    )
+    for data, is_known in ((memory + b', "seconds": 1}', True), (memory, False), (b"[]", False)):
+        kept.keep("form", data)
+        assert (decoded(kept.find("form")) is not None) == is_known
+    kept.keep("form", b"?" * 201)
+    assert kept.find("form") is None
 
 
 @pytest.mark.slow
