@@ -14,6 +14,8 @@ from memopt.passes.base import Pass
 from memopt.sequencing.state import READERS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from memopt.context import Context
     from memopt.graph.graph import Graph, Node
     from memopt.graph.rewriter import Rewriter
@@ -36,7 +38,8 @@ class EffectsBeforeData(Pass):
     from another state.
 
     1. Considered is what reads data and fails at its end: an iterator's next element, what comes
-       out of a queue. Not an element that may be missing (`IteratorGetNextAsOptional`).
+       out of a queue. Not an element that may be missing (`IteratorGetNextAsOptional`), unless a
+       branch reads one that is not there, as `MirroredStrategy` ends its data.
     2. Where the data may come to an end (`GrapplerItem.data_ends`), it waits for every operation
        of the same task with an effect to which no path leads from any of those, nor from what waits
        for others without an edge (queues, collectives) or calls functions that have state. Where
@@ -44,7 +47,8 @@ class EffectsBeforeData(Pass):
        costs nothing, and others may call the same graph.
 
     Nothing is done in a graph that reads no data. Refused, with a reason in the report: what reads
-    data where TensorFlow 1's control flow decides whether it runs, or how often.
+    data where TensorFlow 1's control flow decides whether it runs, or how often, and nothing asks
+    before whether there is more.
     """
 
     name: ClassVar[str] = "effects-before-data"
@@ -60,15 +64,20 @@ class EffectsBeforeData(Pass):
     def run(self, rewriter: Rewriter, context: Context) -> None:
         """Find what is independent of all data, and let data wait for it; linear in edges."""
         graph = rewriter.graph
-        readers = [node for node in graph if _gives_data(node) and node.name not in context.fed]
+        failing = [node for node in graph if _gives_data(node) and node.name not in context.fed]
+        if not failing:
+            return
+        flow = _Flow(graph)
+        readers = [node for node in failing if not flow.is_conditional(node)]
+        if len(readers) < len(failing):
+            # Whether there is more is asked first then, and what is not there read in a branch.
+            asking = [node for node in graph if node.op == _OPTIONAL]
+            readers += [node for node in asking if not flow.is_conditional(node)]
         if not readers:
+            for node in failing:
+                rewriter.decline(node, "whether it runs, or how often, is decided by control flow")
             return
-        flow = _Flow(graph, readers)
-        conditional = [node for node in readers if flow.is_conditional(node)]
-        for node in conditional:
-            rewriter.decline(node, "whether it runs, or how often, is decided by control flow")
-        if conditional:
-            return
+        flow.follow([*failing, *readers])
         effects = [
             node
             for node in graph
@@ -107,19 +116,29 @@ class EffectsBeforeData(Pass):
 class _Flow:
     """What leads where in a graph that reads data."""
 
-    def __init__(self, graph: Graph, readers: list[Node]) -> None:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
         self._numbering = Numbering.of(graph)
         nodes = self._numbering.nodes
-        given = {self._numbering.place(node) for node in readers}
-        given.update(at for at, node in enumerate(nodes) if _may_wait(node, graph))
+        self._from_flow = self._behind(
+            at for at, node in enumerate(nodes) if node.op in op_types.CONTROL_FLOW
+        )
         self._from_data = [False] * len(nodes)
-        self._from_flow = [False] * len(nodes)
+
+    def follow(self, readers: list[Node]) -> None:
+        """Find out what depends on data, or on what nobody can tell."""
+        nodes = self._numbering.nodes
+        waiting = (at for at, node in enumerate(nodes) if _may_wait(node, self._graph))
+        self._from_data = self._behind((*map(self._numbering.place, readers), *waiting))
+
+    def _behind(self, places: Iterable[int]) -> list[bool]:
+        """By node: whether it is one of some, or a path leads to it from one of them."""
+        found = [False] * len(self._numbering.nodes)
+        for place in places:
+            found[place] = True
         for place in self._numbering.order:
-            producers = self._numbering.producers[place]
-            self._from_data[place] = place in given or any(self._from_data[p] for p in producers)
-            self._from_flow[place] = nodes[place].op in op_types.CONTROL_FLOW or any(
-                self._from_flow[p] for p in producers
-            )
+            found[place] |= any(found[p] for p in self._numbering.producers[place])
+        return found
 
     def is_conditional(self, node: Node) -> bool:
         """Whether control flow decides if a node runs."""

@@ -8,16 +8,17 @@ import pytest
 from support.child import run_child
 
 
-def train(options: str) -> dict[str, Any]:
-    return run_child("data_ends", options)
+def train(options: str, replicas: int) -> dict[str, Any]:
+    return run_child("data_ends", options, str(replicas))
 
 
 @pytest.mark.slow
-def test_what_the_end_of_the_data_does_not_keep_from_running_runs() -> None:
-    off = train("")
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_what_the_end_of_the_data_does_not_keep_from_running_runs(replicas: int) -> None:
+    off = train("", replicas)
     # Once for each call of `fit`, whose first epoch finds out how much data there is.
     assert off["iterations"] > 12
     for options in ('{"only_lower": false}', '{"budget": "60%"}'):
-        within = train(options)
+        within = train(options, replicas)
         assert "rewritten" in within["outcomes"]
         assert {**within, "outcomes": []} == {**off, "outcomes": []}

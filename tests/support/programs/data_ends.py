@@ -11,11 +11,12 @@ from support.programs.steps import digest
 LAYERS, WIDTH, BATCH = 6, 64, 512
 
 
-def main(options: str) -> dict[str, Any]:
+def main(options: str, replicas: str) -> dict[str, Any]:
     """What came of the training.
 
     Args:
         options: The options of `memopt.enable` as JSON, or "" to leave it off.
+        replicas: On how many devices.
     """
     import keras
     import numpy as np
@@ -23,17 +24,25 @@ def main(options: str) -> dict[str, Any]:
 
     if options:
         memopt.enable(**json.loads(options))
+    (processor,) = tf.config.list_physical_devices("CPU")
+    devices = [f"CPU:{number}" for number in range(int(replicas))]
+    configurations = [tf.config.LogicalDeviceConfiguration() for _ in devices]
+    tf.config.set_logical_device_configuration(processor, configurations)
+    strategy = (
+        tf.distribute.MirroredStrategy(devices) if devices[1:] else tf.distribute.get_strategy()
+    )
     keras.utils.set_random_seed(0)
     random = np.random.default_rng(0)
     samples = random.standard_normal((3 * BATCH, WIDTH), dtype=np.float32)
     labels = random.integers(10, size=3 * BATCH).astype(np.int32)
-    layers = []
-    for _ in range(LAYERS):
-        layers += [keras.layers.Dense(WIDTH, activation="relu"), keras.layers.Dropout(0.1)]
-    model = keras.Sequential([keras.Input((WIDTH,)), *layers, keras.layers.Dense(10)])
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    # Decay is not part of the gradient: it depends on nothing that the data gives.
-    model.compile(keras.optimizers.AdamW(1e-3, weight_decay=0.1), loss)
+    with strategy.scope():
+        layers = []
+        for _ in range(LAYERS):
+            layers += [keras.layers.Dense(WIDTH, activation="relu"), keras.layers.Dropout(0.1)]
+        model = keras.Sequential([keras.Input((WIDTH,)), *layers, keras.layers.Dense(10)])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        # Decay is not part of the gradient: it depends on nothing that the data gives.
+        model.compile(keras.optimizers.AdamW(1e-3, weight_decay=0.1), loss)
     data = tf.data.Dataset.from_tensor_slices((samples, labels)).batch(BATCH)
     unknown = data.filter(lambda *_: True)
     losses = []
@@ -41,7 +50,7 @@ def main(options: str) -> dict[str, Any]:
         losses += model.fit(unknown, epochs=2, verbose=0).history["loss"]
     return {
         "losses": losses,
-        "iterations": int(model.optimizer.iterations),
+        "iterations": int(model.optimizer.iterations.numpy()),
         "weights": digest(model.get_weights()),
         "outcomes": [r.outcome for r in memopt.last_reports() if r.nodes > 100],
     }
