@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memopt.errors import OptionsError
 from memopt.graph import op_types
-from memopt.graph.functiondef import ARGUMENT
 from memopt.graph.rewriter import Touches
 from memopt.graph.traversal import Numbering
 from memopt.passes.base import Pass
-from memopt.sequencing.state import READERS
+from memopt.sequencing.state import has_effect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 _GIVE_DATA = ("IteratorGetNext", "QueueDequeue", "ReaderRead")
 _OPTIONAL = "IteratorGetNextAsOptional"
 """It gives nothing where there is nothing, and does not fail."""
-_NO_EFFECT = (ARGUMENT, "Placeholder", "_Retval", "Variable", "VariableV2")
 _HANDLES = (op_types.DT_RESOURCE, op_types.DT_VARIANT)
 
 
@@ -68,30 +66,15 @@ class EffectsBeforeData(Pass):
         if not failing:
             return
         flow = _Flow(graph)
-        readers = [node for node in failing if not flow.is_conditional(node)]
-        if len(readers) < len(failing):
-            # Whether there is more is asked first then, and what is not there read in a branch.
-            asking = [node for node in graph if node.op == _OPTIONAL]
-            readers += [node for node in asking if not flow.is_conditional(node)]
+        readers = _unconditional(graph, failing, flow)
         if not readers:
             for node in failing:
                 rewriter.decline(node, "whether it runs, or how often, is decided by control flow")
             return
         flow.follow([*failing, *readers])
-        effects = [
-            node
-            for node in graph
-            if _has_effect(node, graph)
-            and flow.is_independent(node)
-            and node.name not in context.fed
-            and (context.data_ends or self._is_small(node, context))
-        ]
-        waits = {reader: flow.last_of(_beside(reader, effects)) for reader in readers}
-        waits = {
-            reader: last
-            for reader, last in waits.items()
-            if not {*last} <= {*reader.control_inputs}
-        }
+        effects = self._effects(graph, flow, context)
+        found = {reader: flow.last_of(_beside(reader, effects)) for reader in readers}
+        waits = {at: last for at, last in found.items() if not {*last} <= {*at.control_inputs}}
         if not waits:
             return
         count = len({node for last in waits.values() for node in last})
@@ -99,6 +82,17 @@ class EffectsBeforeData(Pass):
             for reader, last in waits.items():
                 controls = dict.fromkeys((*reader.control_inputs, *last))
                 rewriter.set_control_inputs(reader, tuple(controls))
+
+    def _effects(self, graph: Graph, flow: _Flow, context: Context) -> list[Node]:
+        """What runs whatever becomes of the data, has an effect, and is to come first."""
+        return [
+            node
+            for node in graph
+            if has_effect(node, graph.library)
+            and flow.is_independent(node)
+            and node.name not in context.fed
+            and (context.data_ends or self._is_small(node, context))
+        ]
 
     def _is_small(self, node: Node, context: Context) -> bool:
         total_bytes = 0
@@ -160,6 +154,16 @@ class _Flow:
         return [node for node in nodes if not leads_on[self._numbering.place(node)]]
 
 
+def _unconditional(graph: Graph, failing: list[Node], flow: _Flow) -> list[Node]:
+    """What reads data in any case: of what fails at its end, and of what asks for more before."""
+    readers = [node for node in failing if not flow.is_conditional(node)]
+    if len(readers) < len(failing):
+        # Whether there is more is asked first then, and what is not there read in a branch.
+        asking = [node for node in graph if node.op == _OPTIONAL]
+        readers += [node for node in asking if not flow.is_conditional(node)]
+    return readers
+
+
 def _beside(reader: Node, nodes: list[Node]) -> list[Node]:
     """Those of some nodes that run in a reader's task."""
     where = _task(reader)
@@ -182,9 +186,3 @@ def _may_wait(node: Node, graph: Graph) -> bool:
 
 def _gives_data(node: Node) -> bool:
     return node.op.startswith(_GIVE_DATA) and node.op != _OPTIONAL
-
-
-def _has_effect(node: Node, graph: Graph) -> bool:
-    if node.op in READERS or node.op in _NO_EFFECT or node.op.endswith("HandleOp"):
-        return False
-    return op_types.is_stateful(node, graph.library)

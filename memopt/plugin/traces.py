@@ -29,17 +29,21 @@ def find_argument_shapes(function: Any) -> dict[str, tuple[Shape, ...]]:
     Args:
         function: A concrete function that was traced just now.
     """
-    arguments = function.inputs[: len(function.inputs) - len(function.captured_inputs)]
     found: dict[str, tuple[Shape, ...]] = {}
     # What the frames of others hold may be anything.
     with suppress(Exception):
         frames = frames_above()
-        for tensor in arguments:
-            if not tensor.shape.is_fully_defined():
-                shape = _in_call(tensor, frames)
-                if shape is not None and -1 not in shape:
-                    found[tensor.op.name] = (shape,)
+        for tensor in open_arguments(function):
+            shape = _in_call(tensor, frames)
+            if shape is not None and -1 not in shape:
+                found[tensor.op.name] = (shape,)
     return found
+
+
+def open_arguments(function: Any) -> list[Any]:
+    """The arguments of a function, without what it captures, of which the trace knows no shape."""
+    arguments = function.inputs[: len(function.inputs) - len(function.captured_inputs)]
+    return [tensor for tensor in arguments if not tensor.shape.is_fully_defined()]
 
 
 def _in_call(tensor: Any, frames: Sequence[FrameType]) -> Shape:

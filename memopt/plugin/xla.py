@@ -18,7 +18,7 @@ from memopt.plugin.policy import Policy, current_policy
 from memopt.plugin.records import RECORDS, GraphRecord, fingerprint, say_rewritten
 from memopt.plugin.scopes import asked_for
 from memopt.plugin.screening import why_not
-from memopt.plugin.traces import find_argument_shapes
+from memopt.plugin.traces import find_argument_shapes, open_arguments
 from memopt.plugin.transforms import replace_body
 from memopt.runtime.program import Program, captured_values
 from memopt.shapes.function_calls import CALLS
@@ -191,18 +191,13 @@ def _program(function: Any, shapes: Mapping[str, tuple[Shape, ...]]) -> Program:
     Raises:
         InvalidGraphError: A shape is neither known nor told by the call.
     """
-    item = GrapplerItem.from_concrete_function(function)
-    item = replace(item, assumed_shapes=shapes)
-    open_ones = [
-        tensor.name
-        for tensor in function.inputs[: len(function.inputs) - len(function.captured_inputs)]
-        if not (tensor.shape.is_fully_defined() or tensor.op.name in shapes)
-    ]
+    open_ones = [one.name for one in open_arguments(function) if one.op.name not in shapes]
     if open_ones:
         raise InvalidGraphError(
             f"nothing tells how large its arguments are ({', '.join(open_ones)} is open); trace it "
             "with known shapes, or let it be traced by the call that runs it"
         )
+    item = replace(GrapplerItem.from_concrete_function(function), assumed_shapes=shapes)
     try:
         constants, variables = captured_values(function, item)
     except Exception:  # noqa: BLE001 - variables may not be initialized, or be of an outer graph

@@ -165,8 +165,8 @@ def fed_specs(item: GrapplerItem) -> dict[str, TensorSpec]:
     """
     assumed = {
         f"{node}:{port}": shape
-        for node, s in item.assumed_shapes.items()
-        for port, shape in enumerate(s)
+        for node, shapes in item.assumed_shapes.items()
+        for port, shape in enumerate(shapes)
     }
     return {
         name: replace(spec, shape=assumed.get(name, spec.shape))

@@ -26,6 +26,17 @@ _EFFECTS = ("effects",)
 """What every operation with an effect other than on a resource that is known writes to."""
 
 
+def has_effect(node: Node, library: FunctionLibrary | None = None) -> bool:
+    """Whether running a node may change a variable, or anything else that outlasts it."""
+    return (
+        node.op not in READERS and not _has_no_state(node) and op_types.is_stateful(node, library)
+    )
+
+
+def _has_no_state(node: Node) -> bool:
+    return node.op in _NO_STATE or node.op.endswith("HandleOp")
+
+
 class _Access(NamedTuple):
     """One use of a piece of state by a node."""
 
@@ -79,7 +90,7 @@ def _accesses(node: Node, library: FunctionLibrary | None) -> list[_Access]:
     keys = [] if node.op in op_types.FORWARDING else _resources(node, library)
     reads = node.op in READERS
     found = dict.fromkeys(_Access(key, writes=not reads or key == _EFFECTS) for key in keys)
-    if not signature.is_stateful or node.op in _NO_STATE or node.op.endswith("HandleOp"):
+    if not signature.is_stateful or _has_no_state(node):
         return list(found)
     if not keys or signature.function_attributes:
         found[_Access(_EFFECTS, writes=True)] = None

@@ -18,7 +18,7 @@ from memopt.runtime.step_graph import node_name
 from memopt.runtime.verification import verify_programs
 from memopt.shapes.assumed import declared_shapes, with_sizes_of
 from memopt.xla.compiler import compiler_process
-from memopt.xla.records import RecordingCompiler
+from memopt.xla.records import recording_compiler
 from memopt.xla.search import Search
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from memopt.options import Budget
     from memopt.result import PassReport
     from memopt.xla.buffer_assignment import CompiledMemory
+    from memopt.xla.records import RecordingCompiler
     from memopt.xla.search import Form
 
 WORTH_IT = 0.95
@@ -209,7 +210,7 @@ class Found(NamedTuple):
 
 
 def _look(program: Program, options: CompiledOptions, *, pooling: bool = True) -> Found:
-    with RecordingCompiler(program, remembers=options.remembers) as compiler:
+    with recording_compiler(program, remembers=options.remembers) as compiler:
         search = Search(
             program.item,
             compiler,

@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from memopt.kept_files import KeptFiles, machine_facts
 from memopt.xla.buffer_assignment import CompiledMemory
 from memopt.xla.compiler import FLAGS, Compiled, compiler_process
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Iterator
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
@@ -23,65 +23,53 @@ if TYPE_CHECKING:
     from memopt.xla.compiler import CompilerProcess
 
 _KEPT = KeptFiles("xla", most_bytes=16 << 20)
-_ANSWERS = {b"equal": True, b"other": False}
+_EQUAL, _OTHER = b"equal", b"other"
 
 
 class RecordingCompiler:
     """Compiles forms of one step; of those that were compiled before it knows what was said.
 
-    A context: the process that compiles is started when it is needed, and ends with it. Kept are
-    facts, under a digest of all that they follow from, and no graphs: what is compiled is made
-    anew each time.
-
-    Args:
-        program: The step and its values, of which only types and shapes count.
-        remembers: Whether anything is kept, and looked up.
+    Made by `recording_compiler`. Kept are facts, under a digest of all that they follow from, and
+    no graphs: what is compiled is made anew each time.
     """
 
-    def __init__(self, program: Program, *, remembers: bool = True) -> None:
+    def __init__(self, program: Program, stack: ExitStack, *, remembers: bool) -> None:
         self._program = program
         self._remembers = remembers
-        self._stack = ExitStack()
+        self._stack = stack
         self._process: CompilerProcess | None = None
         self._facts = _facts_of(program) if remembers else b""
 
-    def __enter__(self) -> Self:
-        """Nothing is started yet."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End the process, if there is one."""
-        self._stack.__exit__(kind, error, traceback)
-
     def compile(self, graph_def: GraphDef) -> Compiled:
         """What a form of the step needs; see `CompilerProcess.compile`."""
+        if not self._remembers:
+            return self._compile(graph_def)
         digest = self._digest(graph_def)
-        known = decoded(_KEPT.find(digest)) if self._remembers else None
+        known = decoded(_KEPT.find(digest), graph_def)
         if known is not None:
-            return known._replace(graph_def=graph_def)
-        if self._process is None:
-            self._process = self._stack.enter_context(compiler_process(self._program))
-        compiled = self._process.compile(graph_def)
-        if self._remembers:
-            plain = {"memory": compiled.memory.to_json(), "seconds": compiled.seconds}
-            _KEPT.keep(digest, json.dumps(plain).encode())
+            return known
+        compiled = self._compile(graph_def)
+        plain = {"memory": compiled.memory.to_json(), "seconds": compiled.seconds}
+        _KEPT.keep(digest, json.dumps(plain).encode())
         return compiled
 
     def recall_equal(self, graph_def: GraphDef) -> bool | None:
         """Whether a form computed the same bits as the program; `None` if that is not known."""
+        if not self._remembers:
+            return None
         found = _KEPT.find(self._digest(self._program.item.graph_def, graph_def))
-        return _ANSWERS.get(found) if self._remembers and found is not None else None
+        return {_EQUAL: True, _OTHER: False}.get(found or b"")
 
     def keep_equal(self, graph_def: GraphDef, *, is_equal: bool) -> None:
         """Remember whether a form computed the same bits as the program."""
         if self._remembers:
-            data = next(data for data, answer in _ANSWERS.items() if answer is is_equal)
-            _KEPT.keep(self._digest(self._program.item.graph_def, graph_def), data)
+            digest = self._digest(self._program.item.graph_def, graph_def)
+            _KEPT.keep(digest, _EQUAL if is_equal else _OTHER)
+
+    def _compile(self, graph_def: GraphDef) -> Compiled:
+        if self._process is None:
+            self._process = self._stack.enter_context(compiler_process(self._program))
+        return self._process.compile(graph_def)
 
     def _digest(self, *graph_defs: GraphDef) -> str:
         digest = hashlib.sha256(self._facts)
@@ -90,19 +78,28 @@ class RecordingCompiler:
         return digest.hexdigest()
 
 
-def decoded(data: bytes | None) -> Compiled | None:
-    """What was kept of a form, but for its graph; `None` where that is damaged."""
-    from tensorflow.core.framework.graph_pb2 import GraphDef
+@contextmanager
+def recording_compiler(program: Program, *, remembers: bool) -> Iterator[RecordingCompiler]:
+    """What compiles forms of a program, in a process that is started when it is needed.
 
+    Args:
+        program: The step and its values, of which only types and shapes count.
+        remembers: Whether anything is kept, and looked up.
+    """
+    with ExitStack() as stack:
+        yield RecordingCompiler(program, stack, remembers=remembers)
+
+
+def decoded(data: bytes | None, graph_def: GraphDef) -> Compiled | None:
+    """What was kept of a form; `None` for nothing, or where that is damaged."""
     if data is None:
         return None
     try:
         plain = json.loads(data)
-        return Compiled(
-            GraphDef(), CompiledMemory.from_json(plain["memory"]), float(plain["seconds"])
-        )
+        memory, seconds = CompiledMemory.from_json(plain["memory"]), float(plain["seconds"])
     except (ValueError, KeyError, TypeError):
         return None
+    return Compiled(graph_def, memory, seconds)
 
 
 def _facts_of(program: Program) -> bytes:

@@ -243,6 +243,8 @@ def test_what_was_compiled_and_compared_before_is_not_again(
 
 
 def test_what_is_damaged_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kept = KeptFiles("xla", most_bytes=200)
     memory = (
@@ -250,7 +252,7 @@ def test_what_is_damaged_says_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     for data, is_known in ((memory + b', "seconds": 1}', True), (memory, False), (b"[]", False)):
         kept.keep("form", data)
-        assert (decoded(kept.find("form")) is not None) == is_known
+        assert (decoded(kept.find("form"), GraphDef()) is not None) == is_known
     kept.keep("form", b"?" * 201)
     assert kept.find("form") is None
 
