@@ -20,6 +20,7 @@ from memopt.graph.running import roots_of
 from memopt.graph.traversal import Numbering
 from memopt.shapes.constant_folding import Folding
 from memopt.shapes.constants import constant_numbers
+from memopt.shapes.known_integers import KnownIntegers
 from memopt.shapes.loop_counters import known_number
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class BufferBuilder:
         self._arguments = arguments
         self._variables = Variables(self.tensors, handles)
         self._given_to_branches: set[int] = set()
+        self._integers = KnownIntegers(self.tensors.known)
 
     def run(self) -> None:
         """Place all outputs."""
@@ -201,6 +203,8 @@ class BufferBuilder:
     def _keep_number(self, place: int, node: Node) -> None:
         numbers = [self.tensors.number(tensor) for tensor in node.inputs]
         number = known_number(node, numbers)
+        if number is None and self.tensors.outputs(place)[0].shape == ():
+            number = self._integers.number(node.output())
         if number is not None:
             self.tensors.pool.numbers[self.tensors.buffers(place)[0]] = number
 

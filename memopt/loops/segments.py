@@ -51,6 +51,18 @@ class Variable(NamedTuple):
     shape: Shape
 
 
+class OpenTurns(NamedTuple):
+    """A loop that turns another number of times in each call.
+
+    Attributes:
+        usual: How often in the call for which its turns are divided.
+        told_by: The variable of the loop that begins as how often it turns; `None` if none does.
+    """
+
+    usual: int
+    told_by: Tensor | None
+
+
 class Segments(NamedTuple):
     """How a pair of loops is to run.
 
@@ -59,12 +71,15 @@ class Segments(NamedTuple):
         cut: Which turns are segments.
         variables: By position in the first loop: what is read from the resources there.
         elements: The shapes of what turns put into the lists, list by list.
+        open_turns: How many turns there are, if that is another number in each call: as large a
+            part of them then runs in segments, and how many are left at the end is counted.
     """
 
     pair: LoopPair
     cut: Cut
     variables: Mapping[int, Variable]
     elements: Sequence[Shape]
+    open_turns: OpenTurns | None = None
 
 
 def write_segments(rewriter: Rewriter, library: Library, segments: Segments) -> None:
@@ -127,7 +142,7 @@ class _Writer:
     def __init__(self, rewriter: Rewriter, library: Library, segments: Segments) -> None:
         self._rewriter = rewriter
         self._library = library
-        self._pair, self._cut, self._read, self._elements = segments
+        self._pair, self._cut, self._read, self._elements, self._open = segments
         pair = self._pair
         filled, emptied = ({each[side] for each in pair.lists} for side in (0, 1))
         self._forward = _Side.of(pair.forward, filled.union(pair.unread), library)
@@ -166,7 +181,8 @@ class _Writer:
             self._become(first, self._forward.stays, attributes, given)
             return first
         attributes = bounded_attributes(self._rewriter, turns, [*variables, _COUNT, _MOST])
-        begun = self._before(first, "segments", attributes, given, self._cut.segments, anchors)
+        most = self._most_segments(first, anchors)
+        begun = self._before(first, "segments", attributes, given, most, anchors)
         self._go_on(begun)
         return begun
 
@@ -191,9 +207,38 @@ class _Writer:
         turns = side.turns(f"{self._name}_last_gradient", positions)
         attributes = bounded_attributes(self._rewriter, turns, [*side.variables, _COUNT, _MOST])
         attributes |= _read_only(second, positions)
-        last = self._cut.last
+        last = self._turns_left(second, anchors)
         node = self._before(second, "last_turns", attributes, second.inputs, last, anchors)
         return [node.output(position) for position in positions]
+
+    def _most_segments(self, first: Node, anchors: Sequence[Node]) -> Tensor:
+        """How many segments there are, if there are turns for so many."""
+        if self._open is None or self._open.told_by is None:
+            return self._constant(first, "segments_most", self._cut.segments, anchors)
+        most, usual = self._open.told_by, self._open.usual
+        # As large a part of the turns, rounded up.
+        for op, number in (("Mul", self._cut.segments), ("AddV2", usual - 1), ("FloorDiv", usual)):
+            other = self._constant(first, f"segments_{op}_by", number, anchors)
+            most = self._integer(first, f"segments_{op}", op, [most, other])
+        return most
+
+    def _turns_left(self, second: Node, anchors: Sequence[Node]) -> Tensor:
+        """How many turns are left at the end: as many as there are elements in each list then."""
+        if self._open is None:
+            return self._constant(second, "last_turns_most", self._cut.last, anchors)
+        position, _ = self._pair.lists[0]
+        filled = self._forward.loop.node.output(position)
+        return self._integer(second, "last_turns_most", "TensorListLength", [filled])
+
+    def _integer(self, like: Node, role: str, op: str, inputs: Sequence[Tensor]) -> Tensor:
+        """A number in the graph that is computed of others, or of a list."""
+        return self._rewriter.add_node(
+            free_name(f"{like.name}/{role}", self._rewriter.graph),
+            op,
+            inputs=inputs,
+            device=like.device,
+            attributes={} if op == "TensorListLength" else _typed(DT_INT32),
+        ).output()
 
     def _before(
         self,
@@ -201,14 +246,11 @@ class _Writer:
         role: str,
         attributes: Mapping[str, Any],
         given: Sequence[Tensor],
-        most: int,
+        most: Tensor,
         anchors: Sequence[Node],
     ) -> Node:
         """A loop of so many turns that comes before another, where that one would."""
-        counted = [
-            self._constant(node, f"{role}_{name}", value, anchors)
-            for name, value in (("none", 0), ("most", most))
-        ]
+        counted = [self._constant(node, f"{role}_none", 0, anchors), most]
         return self._rewriter.add_node(
             free_name(f"{node.name}/{role}", self._rewriter.graph),
             node.op,

@@ -14,16 +14,24 @@ if TYPE_CHECKING:
 
     from memopt.graph.graph import Graph, Node, Tensor
     from memopt.loops.pairs import Body, Loop
+    from memopt.shapes.known_integers import KnownIntegers
 
 
-def loop_turns(loop: Loop, graph: Graph) -> int | None:
+def loop_turns(loop: Loop, graph: Graph, integers: KnownIntegers | None = None) -> int | None:
     """How often a loop runs; `None` where its counters do not tell.
 
     Args:
         loop: The loop.
         graph: The graph that it is in.
+        integers: What one call computes of the shapes that it has; without, only what holds for
+            every call counts.
     """
     start = _numbers(graph, {}, loop.node.inputs)
+    if integers is not None:
+        start = [
+            integers.number(tensor) if number is None else number
+            for number, tensor in zip(start, loop.node.inputs, strict=True)
+        ]
     first = _numbers(loop.body.graph, _given(loop.body, start), loop.body.results)
     second = _numbers(loop.body.graph, _given(loop.body, first), loop.body.results)
     steps = []

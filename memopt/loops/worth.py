@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from memopt.graph.op_types import DT_VARIANT
 from memopt.loops.pairs import UnfitError, source
 from memopt.loops.turns import loop_turns
+from memopt.shapes.known_integers import KnownIntegers
 
 if TYPE_CHECKING:
     from memopt.graph.graph import Graph, Tensor
@@ -39,11 +40,13 @@ class Kept(NamedTuple):
         turns: How often it turns.
         turn_bytes: What each turn keeps.
         state_bytes: What a turn is given that changes from turn to turn.
+        always: Whether it turns as often in every call; else it is how often it turns in one.
     """
 
     turns: int
     turn_bytes: int
     state_bytes: int
+    always: bool = True
 
     @property
     def whole_bytes(self) -> int:
@@ -100,7 +103,10 @@ class Kept(NamedTuple):
             UnfitError: That is not known before the step.
         """
         loop = pair.forward
-        turns = loop_turns(loop, graph)
+        counted = turns = loop_turns(loop, graph)
+        if turns is None and properties.certain is not properties:
+            integers = KnownIntegers(lambda each: properties.tensor(each.name))
+            turns = loop_turns(loop, graph, integers)
         if turns is None:
             raise UnfitError("how often it turns is not known before the step")
         body = properties.function(loop.body_name)
@@ -110,6 +116,7 @@ class Kept(NamedTuple):
             turns,
             sum(_bytes(tensor, body) for tensor in pushed if tensor is not None),
             sum(_bytes(tensor, properties) for tensor in state),
+            always=counted is not None,
         )
         if not kept.whole_bytes:
             raise UnfitError("what its turns keep has no known size")

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memopt.errors import OptionsError
 from memopt.graph.functiondef import Library
+from memopt.graph.op_types import DT_INT32
 from memopt.graph.rewriter import Touches
 from memopt.loops.pairs import LoopPair, UnfitError, find_pairs, reads_of
-from memopt.loops.segments import Segments, Variable, write_segments
+from memopt.loops.segments import OpenTurns, Segments, Variable, write_segments
 from memopt.loops.worth import Kept
 from memopt.passes.base import Pass
+from memopt.shapes.known_integers import KnownIntegers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,9 +55,14 @@ class CheckpointLoops(Pass):
     runs in segments is done twice. Variables are read where they were read before, and their values
     kept.
 
+    How often a loop turns may be another number in each call, as with sequences that are padded to
+    the longest of a batch. Segments are as long as is best for the call of which the item tells
+    (`GrapplerItem.assumed_shapes`); in every call as large a part of the turns runs in them, and
+    how many are left at the end is counted in the step.
+
     Refused, with a reason in the report: a loop with effects, randomness or states of its own in
-    what would run twice; whose turns cannot be counted before the step; that is fed, or whose
-    tensors are fetched; and one that would keep hardly less.
+    what would run twice; whose turns cannot be counted before the step, and no call tells; that is
+    fed, or whose tensors are fetched; and one that would keep hardly less.
     """
 
     name: ClassVar[str] = "checkpoint-loops"
@@ -115,7 +122,9 @@ class CheckpointLoops(Pass):
         if kept.after(cut) > _WORTH_IT * kept.whole_bytes:
             before, after = map(_mebibytes, (kept.whole_bytes, kept.after(cut)))
             raise UnfitError(f"its turns keep {before}, and in segments they would keep {after}")
-        return _Candidate(kept, Segments(pair, cut, _variables(pair, body), elements))
+        variables = _variables(pair, body)
+        open_turns = None if kept.always else _open_turns(pair, kept, context.properties)
+        return _Candidate(kept, Segments(pair, cut, variables, elements, open_turns))
 
     def _choose(self, rewriter: Rewriter, candidates: Sequence[_Candidate]) -> list[_Candidate]:
         """Those that are rewritten, the one that saves most first; says why others are not."""
@@ -190,6 +199,8 @@ def _write(rewriter: Rewriter, chosen: _Candidate) -> None:
         f"for the gradient: with the state that each begins with, {after} are kept at most instead "
         f"of {before}"
     )
+    if not kept.always:
+        reason += "; in calls with more or fewer turns as large a part of them"
     with rewriter.edit(reason):
         write_segments(rewriter, library, segments)
 
@@ -210,6 +221,19 @@ def _require_unnamed(pair: LoopPair, context: Context) -> None:
             raise UnfitError(f"{name!r} is fed, so it does not run")
         if name in asked:
             raise UnfitError(f"a tensor of {name!r} is fetched")
+
+
+def _open_turns(pair: LoopPair, kept: Kept, properties: Properties) -> OpenTurns:
+    """How many turns of the first loop there are in one call, and what tells it in each."""
+    integers = KnownIntegers(lambda each: properties.tensor(each.name))
+    told_by = None
+    for tensor in pair.forward.node.inputs:
+        known = properties.tensor(tensor.name)
+        is_number = known is not None and known.dtype == DT_INT32
+        if is_number and integers.number(tensor) == kept.turns:
+            told_by = tensor
+            break
+    return OpenTurns(kept.turns, told_by)
 
 
 def _variables(pair: LoopPair, body: Properties) -> dict[int, Variable]:

@@ -7,16 +7,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from memopt.graph import op_types
+from memopt.graph.graphdef import from_graph_def
 from memopt.kernels.choice import bodies_of
+from memopt.shapes.known_integers import KnownIntegers
 from memopt.shapes.popped_elements import pops_unknown, with_popped_shapes
 from memopt.shapes.properties import Properties
 from memopt.shapes.tensor_properties import known_by_either
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
+    from memopt.graph.graph import Graph, Node, Tensor
     from memopt.item import GrapplerItem
     from memopt.shapes.tensor_properties import Shape
 
@@ -43,6 +46,7 @@ def with_assumed(
         return properties, item
     item = replace(item, assumed_shapes=shapes)
     known: dict[str, tuple[TensorProperties, ...]] = {}
+    graph = from_graph_def(item.graph_def)
     for _ in range(_ROUNDS):
         # Grappler does not follow the sizes of shapes through what is computed of them.
         inferred = Properties.of(item)
@@ -53,7 +57,7 @@ def with_assumed(
             more = inferred.outputs(node.name)
             is_same = len(before) == len(more)
             known[node.name] = tuple(map(known_by_either, before, more)) if is_same else before
-        further = _further_shapes(item.graph_def, known)
+        further = {**_further_shapes(item.graph_def, known), **_computed_shapes(graph, known)}
         if further.keys() <= item.assumed_shapes.keys():
             break
         item = replace(item, assumed_shapes={**item.assumed_shapes, **further})
@@ -85,6 +89,48 @@ def _further_shapes(
             if filled is not None and filled.is_known:
                 found[source] = (filled.shape,)
     return found
+
+
+def _computed_shapes(graph: Graph, known: Mapping[str, tuple[TensorProperties, ...]]) -> Shapes:
+    """What has a shape that integers tell which are computed of other shapes.
+
+    TensorFlow follows these to the beginning of a loop: how many elements a list has that a loop
+    fills, and what has the shape of what becomes of them, is not known behind it.
+    """
+
+    def told(tensor: Tensor) -> TensorProperties | None:
+        outputs = known.get(tensor.node.name, ())
+        return outputs[tensor.port] if tensor.port < len(outputs) else None
+
+    integers = KnownIntegers(told)
+    found: dict[str, tuple[Shape, ...]] = {}
+    for node in graph:
+        if node.op not in _COMPUTED_SHAPES:
+            continue
+        output = told(node.output())
+        if output is None or output.is_known or output.shape is None:
+            continue
+        shape = _COMPUTED_SHAPES[node.op](integers, node, output.shape)
+        if shape is not None and -1 not in shape and len(shape) == len(output.shape):
+            found[node.name] = (shape,)
+    return found
+
+
+def _stacked(integers: KnownIntegers, node: Node, shape: Sequence[int]) -> Shape:
+    length = integers.list_length(node.inputs[0])
+    return None if length is None else (length, *shape[1:])
+
+
+def _reshaped(integers: KnownIntegers, node: Node, shape: Sequence[int]) -> Shape:
+    del shape
+    sizes = integers.value(node.inputs[1])
+    return None if sizes is None else tuple(int(size) for size in sizes.flat)
+
+
+_COMPUTED_SHAPES: Mapping[str, Callable[[KnownIntegers, Node, Sequence[int]], Shape]] = {
+    "TensorListStack": _stacked,
+    "Reshape": _reshaped,
+}
 
 
 def with_declared(properties: Properties, item: GrapplerItem) -> Properties:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     """By node: the shapes of its outputs."""
 
 _OPEN = -1
+_TYPES = ("dtype", "T", "shape_type", "element_dtype")
+"""The attributes by which operations say of what type their output is."""
 _DECLARED = {ARGUMENT: "_output_shapes"}
 _OUTPUT_SHAPES = "output_shapes"
 """The attribute by which the shape function of what takes elements out of data sets goes."""
@@ -186,7 +188,7 @@ def _declare(node_def: NodeDef, shapes: Sequence[Shape]) -> None:
 
 def _stand_in(node_def: NodeDef, shape: TensorShapeProto) -> None:
     """Let a node be something of a shape, whatever it is made of."""
-    attribute = next(name for name in ("dtype", "T", "shape_type") if name in node_def.attr)
+    attribute = next(name for name in _TYPES if name in node_def.attr)
     dtype = node_def.attr[attribute].type
     node_def.op = "Placeholder"
     node_def.input[:] = [name for name in node_def.input if name.startswith("^")]

@@ -180,10 +180,20 @@ def _gather(node: Node, inputs: list[Array]) -> Outputs:
     return (np.take(values, places.astype(np.int64), axis=int(axis)),)
 
 
-def _prod(node: Node, inputs: list[Array]) -> Outputs:
-    value, axes = inputs
-    places = tuple(int(axis) for axis in axes.flat)
-    return (np.prod(value, axis=places, keepdims=bool(_attribute(node, "keep_dims"))),)
+def _reduction(function: Callable[..., Any]) -> Callable[[Node, list[Array]], Outputs]:
+    def apply(node: Node, inputs: list[Array]) -> Outputs:
+        value, axes = inputs
+        places = tuple(int(axis) for axis in axes.flat)
+        return (function(value, axis=places, keepdims=bool(_attribute(node, "keep_dims"))),)
+
+    return apply
+
+
+def _range(node: Node, inputs: list[Array]) -> Outputs:
+    del node
+    numbers = range(*(int(value) for value in inputs))
+    # The length of a long one is no integer for `len`.
+    return None if numbers[MOST_ELEMENTS:] else (list(numbers),)
 
 
 def _expand_dims(node: Node, inputs: list[Array]) -> Outputs:
@@ -236,11 +246,14 @@ EVALUATORS: Mapping[str, Callable[[Node, list[Array]], Outputs]] = MappingProxyT
         "GatherV2": _gather,
         "Identity": _same,
         "InvertPermutation": _invert_permutation,
+        "Max": _reduction(np.max),
         "Maximum": _elementwise(np.maximum),
+        "Min": _reduction(np.min),
         "Minimum": _elementwise(np.minimum),
         "Mul": _elementwise(np.multiply),
         "Pack": _pack,
-        "Prod": _prod,
+        "Prod": _reduction(np.prod),
+        "Range": _range,
         "Squeeze": _squeeze,
         "StridedSlice": _strided_slice,
         "Sub": _elementwise(np.subtract),

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+import tensorflow as tf
 from support.one_pass import run_pass
-from support.recurrent import counting, gated, plain, random, recurrent_step
+from support.recurrent import BATCH, WIDTH, counting, gated, plain, random, recurrent_step
 
 import memopt
 from memopt.errors import OptionsError
@@ -103,6 +104,49 @@ def test_a_loop_whose_turns_depend_on_the_batch_is_left_alone() -> None:
     done = run(recurrent_step(16, is_counted=False), CheckpointLoops())
     assert not done.edits
     assert "how often it turns is not known before the step" in done.reasons
+
+
+def open_item(step: RecurrentStep, usual: int) -> GrapplerItem:
+    """A step of which another number of turns is told in each call, as many in the usual one."""
+    item = GrapplerItem.from_concrete_function(step.function)
+    return replace(item, assumed_shapes={open_input(step): ((usual, BATCH, WIDTH),)})
+
+
+def open_input(step: RecurrentStep) -> str:
+    """The node that stands for the inputs of the turns."""
+    name: str = step.function.inputs[0].op.name
+    return name
+
+
+@pytest.mark.parametrize("cell", [gated, plain])
+@pytest.mark.parametrize("cut", [None, Cut(1, 3, 9), Cut(2, 4, 4), Cut(11, 1, 1)])
+def test_a_step_computes_the_same_however_often_its_loop_turns(
+    cell: Cell, cut: Cut | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memopt.passes.checkpoint_loops._WORTH_IT", 1e9)
+    monkeypatch.setattr(Kept, "cut_within", lambda *_: cut)
+    step = recurrent_step(40, cell, is_counted=False)
+    done = run_pass(open_item(step, 12), CheckpointLoops(enough_bytes=1))
+    (edit,) = done.edits
+    assert "in calls with more or fewer turns as large a part of them" in edit.reason
+    for turns in (0, 1, 2, 11, 12, 13, 40):
+        call = step._replace(inputs=step.inputs[:turns])
+        assert values(call, done) == values(call)
+
+
+def test_as_large_a_part_of_the_turns_runs_in_segments_in_every_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Kept, "cut_within", lambda *_: Cut(2, 4, 4))
+    step = recurrent_step(40, is_counted=False)
+    done = run_pass(open_item(step, 12), CheckpointLoops(enough_bytes=1))
+    (most,) = (node.output() for node in done.graph if node.op == "FloorDiv")
+    inputs = step.inputs.numpy()
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+        tf.graph_util.import_graph_def(done.graph_def, name="")
+        for turns, segments in ((12, 2), (6, 1), (7, 2), (36, 6)):
+            fed = {f"{open_input(step)}:0": inputs[:turns]}
+            assert session.run(graph.get_tensor_by_name(most.name), fed) == segments
 
 
 def test_a_loop_that_reads_what_it_writes_is_left_alone() -> None:

@@ -44,13 +44,18 @@ def test_a_budget_is_kept_with_the_same_bits(kind: str) -> None:
 
 
 @pytest.mark.slow
-def test_of_a_size_that_nobody_knows_a_share_is_kept() -> None:
+@pytest.mark.parametrize("kind", ["padded", "padded recurrent"])
+def test_of_a_size_that_nobody_knows_a_share_is_kept(kind: str) -> None:
     """A usual length stands for the one that sequences are padded to, which each batch decides."""
-    off = trained("padded", None)
-    within = trained("padded", {"budget": "50%"})
+    off = trained(kind, None)
+    within = trained(kind, {"budget": "50%"})
     assert within["digest"] == off["digest"]
     ((outcome, reason, _, _),) = within["records"]
     assert outcome == "rewritten"
     assert "a usual size is assumed of what 'IteratorGetNext' gives" in reason
     assert within["own"] <= 0.5 * off["own"] + PIPELINE_BYTES
+
+
+@pytest.mark.slow
+def test_of_a_size_that_nobody_knows_no_order_is_chosen() -> None:
     assert trained("padded", {})["records"] == []

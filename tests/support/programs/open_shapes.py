@@ -224,6 +224,29 @@ def _padded() -> tuple[Step, Weights]:
     return step, model.get_weights
 
 
+def _padded_recurrent() -> tuple[Step, Weights]:
+    """The same for a recurrent layer, whose loop turns another number of times in each batch."""
+    import keras
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(1)
+    layers = [keras.layers.Embedding(50, 64, mask_zero=True), keras.layers.LSTM(96)]
+    model = keras.Sequential([keras.Input((None,), dtype="int32"), *layers, keras.layers.Dense(1)])
+    model.compile("adam", "mse", jit_compile=False)
+
+    def sequences() -> Any:
+        for number in range(4 * 32):
+            yield [1 + number % 7] * (40 + number % 41), number / 128
+
+    spec = (tf.TensorSpec((None,), tf.int32), tf.TensorSpec(()))
+    data = tf.data.Dataset.from_generator(sequences, output_signature=spec)
+
+    def step() -> Any:
+        return model.fit(data.padded_batch(32), verbose=0).history["loss"]
+
+    return step, model.get_weights
+
+
 KINDS = {
     "keras fit": _keras_fit,
     "keras loop": lambda: _keras_fit(steps_per_execution=2),
@@ -233,5 +256,6 @@ KINDS = {
     "iterator": _iterator,
     "data set": _data_set,
     "padded": _padded,
+    "padded recurrent": _padded_recurrent,
     "recurrent": _recurrent,
 }
