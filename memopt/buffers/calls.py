@@ -23,8 +23,12 @@ MOST_TURNS = 1000
 more counts as if it ended there."""
 
 SOME_TURNS = 3
-"""So many turns at the beginning and at the end of a loop are followed; those in between make in
-one step what they keep."""
+"""So many turns at the beginning of a loop are followed; those that are skipped make in one step
+what they keep."""
+
+LAST_TURNS = 2
+"""So many turns at the end are followed: the last one may have less to do than all others, as the
+last one of segments has."""
 
 
 class Functions(Protocol):
@@ -170,7 +174,7 @@ def _follow_turns(calls: _Calls, loop: Loop, functions: Sequence[str], given: Gi
                 loop,
                 states,
                 lambda state: test(state, given.handles),
-                SOME_TURNS,
+                LAST_TURNS,
             )
     loop.results = list(states[-1])
     return turns

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
+from memopt.buffers.buffer_graph import simulate
 from memopt.errors import OptionsError
 from memopt.graph.rewriter import Touches
 from memopt.options import UNLIMITED_BYTES
 from memopt.passes.base import Pass
-from memopt.passes.ordering import Ordering, hold_to
+from memopt.passes.ordering import hold_to
 from memopt.rematerialization.algorithms import (
     ALGORITHMS,
     BEST,
@@ -38,6 +39,7 @@ from memopt.rematerialization.storage.compression import NO_TILE, Compressor, Ti
 from memopt.rematerialization.storage.offloading import Offloader
 from memopt.sequencing.orders import SEQUENCERS
 from memopt.sequencing.quickening import Quick
+from memopt.sequencing.step import Step
 from memopt.time_limit import TimeLimit
 
 if TYPE_CHECKING:
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
     from memopt.graph.rewriter import Rewriter
     from memopt.rematerialization.network import Network
     from memopt.sequencing.enforcement import Chain
-    from memopt.sequencing.step import Step
 
 _MEBIBYTE = 1 << 20
 
@@ -176,12 +177,16 @@ class Rematerialization(Pass):
     def run(self, rewriter: Rewriter, context: Context) -> None:
         """Plan, make the copies in one edit, and enforce the order with one for each chain."""
         started_s = time.monotonic()
-        order = Ordering(sequencer=self.scheduler).order(rewriter.graph, context)
-        if order is None or not order.sequence:
+        if not len(rewriter.graph):
+            return
+        step = Step.in_context(rewriter.graph, context)
+        order = simulate(step.buffer_graph, step.sequence(self.scheduler))
+        if not order.sequence:
             return
         hints = Hints(self.keep, self.recompute, self.swap)
         spent_s = time.monotonic() - started_s
-        limiter = MemoryLimiter(rewriter, context, hints, self._settings(context, spent_s))
+        settings = self._settings(context, spent_s)
+        limiter = MemoryLimiter(rewriter, context, hints, settings, step)
         network = limiter.network(limiter.padded(order.buffer_graph), order.sequence)
         limits = limiter.limits(network)
         _decline_hints(rewriter, network, limits, hints, self.offload)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from memopt.graph.functiondef import ARGUMENT
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
     from memopt.shapes.properties import Properties
-    from memopt.shapes.tensor_properties import Shape
+    from memopt.shapes.tensor_properties import Shape, TensorProperties
+
+    Shapes = Mapping[str, tuple[Shape, ...]]
 
 USUAL_BATCH = 32
 """Samples of a batch of which nothing is known: Keras' own default."""
@@ -34,25 +37,33 @@ _MOST_FRAMES = 500
 _OF_DATA_SETS = frozenset("IteratorGetNext IteratorGetNextSync OptionalGetValue".split())
 """Ops that give elements of data sets, of which the first dimension is the batch."""
 _INPUTS = _OF_DATA_SETS | {ARGUMENT, "Placeholder"}
+_OF_ANY_SIZE = _INPUTS | {"RaggedTensorToTensor"}
+"""What has sizes that no graph tells: what comes in, and what a step pads to its longest row, as
+of texts in words."""
+_NONE: Shapes = MappingProxyType({})
 _WITHOUT_SIZES = frozenset({DT_RESOURCE, DT_VARIANT, DT_STRING})
 
 
-def find_open_input(graph_def: GraphDef, properties: Properties) -> str:
+def find_open_input(graph_def: GraphDef, properties: Properties, shapes: Shapes = _NONE) -> str:
     """The name of what comes in and is of a size that nobody knows; "" where there is none.
 
     Args:
         graph_def: What TensorFlow hands over.
-        properties: All that is known of it.
+        properties: What holds for every call.
+        shapes: By node: what its outputs have in this call.
     """
     for node_def in graph_def.node:
-        if node_def.op in _INPUTS:
-            for tensor in properties.outputs(node_def.name):
-                if tensor.size_bytes is None and tensor.dtype not in _WITHOUT_SIZES:
-                    return str(node_def.name)
+        if node_def.op not in _OF_ANY_SIZE:
+            continue
+        outputs = properties.outputs(node_def.name)
+        for tensor, shape in zip(outputs, _shapes_of(node_def.name, outputs, shapes), strict=True):
+            is_open = tensor.size_bytes is None and (shape is None or -1 in shape)
+            if is_open and tensor.dtype not in _WITHOUT_SIZES:
+                return str(node_def.name)
     return ""
 
 
-def find_shapes(graph_def: GraphDef, properties: Properties) -> Mapping[str, tuple[Shape, ...]]:
+def find_shapes(graph_def: GraphDef, properties: Properties) -> Shapes:
     """By node: the shapes of its outputs in the call that waits, where the graph leaves them open.
 
     Args:
@@ -79,33 +90,43 @@ def find_shapes(graph_def: GraphDef, properties: Properties) -> Mapping[str, tup
     return found
 
 
-def usual_shapes(graph_def: GraphDef, properties: Properties) -> dict[str, tuple[Shape, ...]]:
-    """By node: the shapes of what comes in and is of a size that nobody knows, as a usual call has.
+def usual_shapes(
+    graph_def: GraphDef, properties: Properties, shapes: Shapes = _NONE
+) -> dict[str, tuple[Shape, ...]]:
+    """By node: the shapes of what is of a size that nobody knows, as a usual call has them.
 
     Of one sample each, weights would outweigh all results, and a share of a step would be planned
-    on them alone.
+    on them alone. The batch is as large as that of all else whose size the call tells.
 
     Args:
         graph_def: What TensorFlow hands over.
-        properties: All that is known of it.
+        properties: What holds for every call.
+        shapes: By node: what its outputs have in this call.
     """
+    batches = {shape[0] for given in shapes.values() for shape in given if shape}
+    batch = batches.pop() if len(batches) == 1 else USUAL_BATCH
     found = {}
     for node_def in graph_def.node:
-        if node_def.op not in _INPUTS:
+        if node_def.op not in _OF_ANY_SIZE:
             continue
-        outputs = properties.outputs(node_def.name)
-        shapes = tuple(tensor.shape for tensor in outputs)
-        is_open = any(shape is not None and -1 in shape for shape in shapes)
+        known = _shapes_of(node_def.name, properties.outputs(node_def.name), shapes)
+        is_open = any(shape is not None and -1 in shape for shape in known)
         # What has no rank has no usual shape, and a node is known as a whole or not at all.
-        if is_open and None not in shapes:
-            found[node_def.name] = tuple(map(_usual, shapes))
+        if is_open and None not in known:
+            found[node_def.name] = tuple(_usual(shape, batch) for shape in known)
     return found
 
 
-def _usual(shape: Shape) -> Shape:
+def _shapes_of(node: str, outputs: Sequence[TensorProperties], shapes: Shapes) -> tuple[Shape, ...]:
+    """What the outputs of a node have in this call, as far as that is known."""
+    given = shapes.get(node, ())
+    return given if len(given) == len(outputs) else tuple(tensor.shape for tensor in outputs)
+
+
+def _usual(shape: Shape, batch: int) -> Shape:
     if shape is None or -1 not in shape:
         return shape
-    sizes = (USUAL_BATCH, *[USUAL_SIZE] * len(shape))
+    sizes = (batch, *[USUAL_SIZE] * len(shape))
     return tuple(
         usual if known == -1 else known for known, usual in zip(shape, sizes, strict=False)
     )

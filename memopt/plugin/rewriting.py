@@ -177,12 +177,11 @@ class _Call:
             if before is not None:
                 RECORDS.add(before.record)
                 return before.rewritten or None
-            known, item = _as_known(inferred, item, shapes)
-            open_input = find_open_input(graph_def, known)
+            open_input = find_open_input(graph_def, inferred, shapes)
             if open_input:
                 _check_sizes(open_input, policy)
-                shapes = {**shapes, **usual_shapes(graph_def, known)}
-                known, item = _as_known(inferred, item, shapes)
+                shapes = {**shapes, **usual_shapes(graph_def, inferred, shapes)}
+            known, item = _as_known(inferred, item, shapes)
             work = Work(item, known, policy)
             if work.why_not_ordered:
                 raise _PassedOverError(work.why_not_ordered)

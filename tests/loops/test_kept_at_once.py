@@ -13,6 +13,7 @@ from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
 from memopt.loops.kept_at_once import kept_at_once_bytes
 from memopt.optimizer import MemoryOptimizer
+from memopt.passes import CheckpointLoops, Rematerialization
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
@@ -117,3 +118,20 @@ def test_what_no_order_can_keep_is_not_planned_before_loops_run_in_segments(
     assert result.report.runtime is not None
     assert result.report.runtime.keeps_budget
     assert bool(tried[0]) == are_first
+
+
+def test_where_time_is_over_only_as_many_turns_run_again_as_seem_enough() -> None:
+    """It takes no longer to write, and less time in each step, than all turns of all loops."""
+    item = item_of(beside, 3)
+    before = MemoryOptimizer("ordered").optimize(None, item).report.runtime
+    assert before is not None
+    budget_bytes = before.after.peak_bytes - PAIR_BYTES // 4
+    hurried = Rematerialization(planning_seconds=1e-9)
+    optimizer = MemoryOptimizer("ordered", budget=budget_bytes, rematerialization=hurried)
+    report = optimizer.optimize(None, item).report
+    assert report.runtime is not None
+    assert report.runtime.keeps_budget
+    (done,) = (
+        each for each in report.graphs[0].passes if each.name.startswith(CheckpointLoops.name)
+    )
+    assert len(done.edits) == 1

@@ -12,9 +12,12 @@ from memopt.graph.op_types import DT_FLOAT, DT_INT32
 from memopt.item import GrapplerItem
 from memopt.plugin.calls import USUAL_BATCH, USUAL_SIZE, find_open_input, find_shapes, usual_shapes
 from memopt.shapes.properties import Properties
+from memopt.shapes.tensor_properties import tensor_properties
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
+
+    from memopt.shapes.tensor_properties import TensorProperties
 
 FUNCTION = """
 x = _Arg() {T=float, index=0}
@@ -99,3 +102,23 @@ def test_a_usual_shape_has_what_is_known_of_it() -> None:
     known_ones = declaring(ELEMENTS, 1, "output_shapes", (4, 8))
     known_ones.node[1].attr["output_types"].list.type.append(DT_FLOAT)
     assert usual_shapes(known_ones, known(known_ones)) == {}
+
+
+def test_a_usual_shape_has_the_batch_that_the_call_tells() -> None:
+    """What the step itself pads, as texts of many words, is as long as nobody knows."""
+    graph_def = declaring(ELEMENTS, 1, "output_shapes", (-1, -1, 8))
+    graph_def.node[1].attr["output_types"].list.type.append(DT_FLOAT)
+    graph_def.node.add(name="padded", op="RaggedTensorToTensor")
+    nodes = {"next": (known_shape(-1, -1, 8),), "padded": (known_shape(-1, -1),)}
+    shapes: dict[str, tuple[tuple[int, ...], ...]] = {"next": ((5, 70, 8),)}
+    assert find_open_input(graph_def, Properties.given(nodes), shapes) == "padded"
+    assert usual_shapes(graph_def, Properties.given(nodes), shapes) == {
+        "padded": ((5, USUAL_SIZE),)
+    }
+    shapes["padded"] = ((5, 9),)
+    assert find_open_input(graph_def, Properties.given(nodes), shapes) == ""
+    assert usual_shapes(graph_def, Properties.given(nodes), shapes) == {}
+
+
+def known_shape(*sizes: int) -> TensorProperties:
+    return tensor_properties(DT_FLOAT, sizes)

@@ -65,23 +65,34 @@ class Settings:
 
 
 class MemoryLimiter:
-    """Brings a graph within limits, one after the other."""
+    """Brings a graph within limits, one after the other.
+
+    Args:
+        rewriter: Changes the graph.
+        context: What is known of it.
+        hints: What users say of its operations.
+        settings: How limits are kept.
+        step: The graph as it is.
+
+    Attributes:
+        step: The graph as the last plan left it, once limits were kept.
+    """
 
     def __init__(
-        self, rewriter: Rewriter, context: Context, hints: Hints, settings: Settings
+        self,
+        rewriter: Rewriter,
+        context: Context,
+        hints: Hints,
+        settings: Settings,
+        step: Step,
     ) -> None:
+        self.step = step
         self._rewriter = rewriter
         self._context = context
         self._hints = hints
         self._settings = settings
         self._taken = _decline_taken_names(rewriter)
-        self._step: Step | None = None
-
-    @property
-    def step(self) -> Step:
-        """The graph as the last plan left it, once limits were kept."""
-        assert self._step is not None
-        return self._step
+        self._is_changed = False
 
     def network(self, buffer_graph: BufferGraph, sequence: Sequence[int]) -> Network:
         """The graph as it is now, in a sequence."""
@@ -209,6 +220,7 @@ class MemoryLimiter:
     ) -> MemoryTimeline:
         nodes = [network.buffer_graph.nodes[number] for number in network.sequence]
         if plan.done is not None:
+            self._is_changed = True
             where = "" if part is None else f"for {part}, "
             decisions = _explain(plan.done, limits)
             with self._rewriter.edit(where + _reason(network, plan, limits), decisions=decisions):
@@ -240,10 +252,11 @@ class MemoryLimiter:
     def _settle(self, nodes: Sequence[Node]) -> MemoryTimeline:
         """The sequence on the graph as it is now, simulated, oneDNN's pairs side by side."""
         graph = self._rewriter.graph
-        step = self._step = Step.in_context(graph, self._context)
+        if self._is_changed:
+            self.step = Step.in_context(graph, self._context)
         numbering = Numbering.of(graph)
-        sequence = step.settle([numbering.place(node) for node in nodes])
-        return simulate(self.padded(step.buffer_graph), sequence)
+        sequence = self.step.settle([numbering.place(node) for node in nodes])
+        return simulate(self.padded(self.step.buffer_graph), sequence)
 
 
 def _within(

@@ -224,27 +224,27 @@ def _padded() -> tuple[Step, Weights]:
     return step, model.get_weights
 
 
-def _padded_recurrent() -> tuple[Step, Weights]:
-    """The same for a recurrent layer, whose loop turns another number of times in each batch."""
+def _texts() -> tuple[Step, Weights]:
+    """Texts that the step itself splits into words, and pads to the longest of a batch."""
     import keras
+    import numpy as np
     import tensorflow as tf
 
     keras.utils.set_random_seed(1)
+    texts = [" ".join(f"w{i % 7}" for i in range(40 + number % 41)) for number in range(4 * 32)]
+    vectorized = keras.layers.TextVectorization()
+    vectorized.adapt(texts)
     layers = [keras.layers.Embedding(50, 64, mask_zero=True), keras.layers.LSTM(96)]
-    model = keras.Sequential([keras.Input((None,), dtype="int32"), *layers, keras.layers.Dense(1)])
+    given = keras.Input((1,), dtype="string")
+    model = keras.Sequential([given, vectorized, *layers, keras.layers.Dense(1)])
     model.compile("adam", "mse", jit_compile=False)
-
-    def sequences() -> Any:
-        for number in range(4 * 32):
-            yield [1 + number % 7] * (40 + number % 41), number / 128
-
-    spec = (tf.TensorSpec((None,), tf.int32), tf.TensorSpec(()))
-    data = tf.data.Dataset.from_generator(sequences, output_signature=spec)
+    labels = np.arange(len(texts), dtype=np.float32) / len(texts)
+    data = tf.data.Dataset.from_tensor_slices((np.array(texts)[:, None], labels))
 
     def step() -> Any:
-        return model.fit(data.padded_batch(32), verbose=0).history["loss"]
+        return model.fit(data.batch(32), verbose=0).history["loss"]
 
-    return step, model.get_weights
+    return step, lambda: [each for each in model.get_weights() if each.dtype == np.float32]
 
 
 KINDS = {
@@ -256,6 +256,6 @@ KINDS = {
     "iterator": _iterator,
     "data set": _data_set,
     "padded": _padded,
-    "padded recurrent": _padded_recurrent,
+    "texts": _texts,
     "recurrent": _recurrent,
 }
