@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from memopt.buffers.buffer_graph import BufferGraph, UnknownKernels
 from memopt.buffers.builder import BufferBuilder, Callee
 from memopt.buffers.kernel_call import Runtime
+from memopt.buffers.kernel_rules import CONVOLUTIONS
 from memopt.buffers.nested_steps import settle_loops
 from memopt.buffers.pool import Pool
 from memopt.graph.op_types import NEXT_ITERATIONS
@@ -87,6 +88,11 @@ def buffer_graph_of(
         may_fuse=may_fuse,
         unknown=_unknown(tensors.pool),
         lists_are_told=builder.frames.is_told,
+        unsure=frozenset(
+            place
+            for place, node in enumerate(nodes)
+            if node.op in CONVOLUTIONS and (node.op, node.name) in tensors.pool.unknown
+        ),
     )
 
 

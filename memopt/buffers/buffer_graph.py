@@ -75,6 +75,8 @@ class BufferGraph(Displayed):
         may_fuse: Whether oneDNN may be on where the graph runs.
         unknown: The kernels that no rule knows and nobody has measured, the largest first.
         lists_are_told: Whether it is known what lists in loops of Switch and Merge hold.
+        unsure: Nodes of which nobody knows whether they need a multiple of what they make, as
+            convolutions do that no rule knows.
     """
 
     nodes: tuple[Node, ...]
@@ -89,6 +91,7 @@ class BufferGraph(Displayed):
     may_fuse: bool = True
     unknown: tuple[UnknownKernels, ...] = ()
     lists_are_told: bool = True
+    unsure: frozenset[int] = frozenset()
 
     @cached_property
     def fused_pairs(self) -> dict[int, int]:

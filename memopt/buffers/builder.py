@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from memopt.buffers.calls import add_loop
@@ -98,7 +99,11 @@ class BufferBuilder:
         self._arguments = arguments
         self._variables = Variables(self.tensors, handles)
         self._given_to_branches: set[int] = set()
-        self._integers = KnownIntegers(self.tensors.known)
+
+    @cached_property
+    def _integers(self) -> KnownIntegers:
+        """What follows from shapes; made when it is asked for, since it takes numpy."""
+        return KnownIntegers(self.tensors.known)
 
     def run(self) -> None:
         """Place all outputs."""

@@ -61,13 +61,14 @@ def memory_by_rule(call: KernelCall) -> KernelMemory:
 def is_known(call: KernelCall) -> bool:
     """Whether a rule knows what a kernel does with memory; of others the outputs are all there is.
 
-    Nobody knows without having run them what XLA compiles, convolutions of groups, and products of
-    16-bit numbers where oneDNN computes with them.
+    Nobody knows without having run them what XLA compiles, convolutions of groups, those of one
+    channel with tall filters where oneDNN computes them, and products of 16-bit numbers where it
+    computes with these.
     """
     op = call.node.op
     if op in gpu_rules.WITH_WORKSPACE and is_on_gpu(call):
         return False
-    if op in _CONVOLUTIONS and _has_groups(call):
+    if op in CONVOLUTIONS and (_has_groups(call) or _lays_out_anew(call)):
         return False
     if op in _PRODUCTS and not is_on_gpu(call) and computes_with_halves(call):
         return False
@@ -76,11 +77,24 @@ def is_known(call: KernelCall) -> bool:
 
 def _has_groups(call: KernelCall) -> bool:
     """Whether each filter reads only some of the channels."""
-    images, filters = _CONVOLUTIONS[call.node.op](call)
+    images, filters = CONVOLUTIONS[call.node.op](call)
     if not images.shape or not filters.shape or len(filters.shape) < _LEAST_FILTER_RANK:
         return False
     channels = images.shape[1 if call.has_channels_first else -1]
     return bool(channels != filters.shape[-2])
+
+
+def _lays_out_anew(call: KernelCall) -> bool:
+    """Whether oneDNN may copy images of one channel once for each row of tall filters.
+
+    With filters of 41 rows it took 57 times what the convolution makes, and below 9 rows, or for
+    one image alone, little.
+    """
+    images, filters = CONVOLUTIONS[call.node.op](call)
+    if not call.runtime.onednn or is_on_gpu(call) or not images.shape or not filters.shape:
+        return False
+    is_tall = filters.shape[0] > _LITTLE_ROWS or filters.shape[0] < 0
+    return is_tall and filters.shape[-2] == 1 and images.shape[0] != 1
 
 
 def placements(call: KernelCall) -> list[Placement]:
@@ -200,12 +214,14 @@ def _is_known(call: KernelCall) -> bool:
 
 
 _LEAST_FILTER_RANK = 4
+_LITTLE_ROWS = 8
 _PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D"})
 
-_CONVOLUTIONS: Mapping[str, Callable[[KernelCall], tuple[TensorProperties, TensorProperties]]] = {
+CONVOLUTIONS: Mapping[str, Callable[[KernelCall], tuple[TensorProperties, TensorProperties]]] = {
     "Conv2D": lambda call: (call.inputs[0], call.inputs[1]),
     "Conv2DBackpropFilter": lambda call: (call.inputs[0], call.outputs[0]),
     "Conv2DBackpropInput": lambda call: (call.outputs[0], call.inputs[1]),
+    "_FusedConv2D": lambda call: (call.inputs[0], call.inputs[1]),
 }
 """The images and the filters of a convolution."""
 

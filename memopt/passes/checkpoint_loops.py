@@ -224,16 +224,19 @@ def _require_unnamed(pair: LoopPair, context: Context) -> None:
 
 
 def _open_turns(pair: LoopPair, kept: Kept, properties: Properties) -> OpenTurns:
-    """How many turns of the first loop there are in one call, and what tells it in each."""
-    integers = KnownIntegers(lambda each: properties.tensor(each.name))
-    told_by = None
+    """How many turns of the first loop there are in one call, and what tells it in each.
+
+    That is no number which is the same in every call, though it may be as large in this one.
+    """
+    here = KnownIntegers(lambda each: properties.tensor(each.name))
+    everywhere = KnownIntegers(lambda each: properties.certain.tensor(each.name))
     for tensor in pair.forward.node.inputs:
         known = properties.tensor(tensor.name)
-        is_number = known is not None and known.dtype == DT_INT32
-        if is_number and integers.number(tensor) == kept.turns:
-            told_by = tensor
-            break
-    return OpenTurns(kept.turns, told_by)
+        if known is None or known.dtype != DT_INT32:
+            continue
+        if here.number(tensor) == kept.turns and everywhere.number(tensor) is None:
+            return OpenTurns(kept.turns, tensor)
+    return OpenTurns(kept.turns, None)
 
 
 def _variables(pair: LoopPair, body: Properties) -> dict[int, Variable]:

@@ -116,7 +116,7 @@ def _find_waiting(graph: Graph, nodes: Iterable[Node]) -> str:
     """An operation that waits without an edge, in words, among nodes and what they call, or ""."""
     library = graph.library
     pending = list(nodes)
-    seen: set[str] = set()
+    unseen = set(library.names()) if isinstance(library, Library) else set()
     while pending:
         node = pending.pop()
         if node.op.startswith(op_types.WAITING):
@@ -124,7 +124,9 @@ def _find_waiting(graph: Graph, nodes: Iterable[Node]) -> str:
         if not isinstance(library, Library):
             continue
         for name in op_types.called_functions(node, library):
-            if name not in seen and library.op_def(name) is not None:
-                seen.add(name)
+            if name in unseen:
+                unseen.remove(name)
                 pending.extend(library.graph(name))
+            elif library.op_def(name) is not None and name not in library.names():
+                return f"what the function {name!r} has, of which only the name is known,"
     return ""

@@ -18,6 +18,7 @@ from memopt.graph.rewriter import Rewriter
 from memopt.graph.text import parse_graph
 from memopt.graph.verify import verify_graph
 from memopt.item import GrapplerItem
+from memopt.models import MODELS
 from memopt.passes.serial_loops import SerialLoops
 from memopt.shapes.function_calls import LOOPS
 from memopt.shapes.properties import Properties
@@ -134,3 +135,18 @@ def test_what_waits_is_found_in_functions_that_functions_call() -> None:
     (declined,) = rewriter.declined
     assert declined.node == first.name
     assert "QueueEnqueueV2" in declined.reason
+
+
+def test_a_loop_of_functions_that_are_only_declared_is_left_alone() -> None:
+    """As TensorFlow hands over those that it calls by another name; others are looked at."""
+    item = GrapplerItem.from_concrete_function(MODELS["lstm"](batch=2, steps=4).function)
+    loops = [node for node in item.graph_def.node if node.op in LOOPS]
+    declared = loops[0].attr["body"].func.name
+    for function in item.graph_def.library.function:
+        if function.signature.name == declared:
+            del function.node_def[:]
+            function.ret.clear()
+    done = run_pass(item, PASS)
+    assert f"what the function {declared!r} has, of which only the name is known" in done.reasons
+    assert loops[0].name not in {name for edit in done.edits for name in edit.changed}
+    assert len(done.edits) == len(loops) - 1

@@ -86,6 +86,8 @@ def network_of(
         hint = hints.of(node)
         recomputable[number] = (
             number not in bound
+            # At a peak it could need what it needs where little else is in use.
+            and number not in buffer_graph.unsure
             and (places[number] == OUTSIDE or _is_free_inside(node))
             and not has_order(node)
             and node.name not in named
