@@ -116,7 +116,8 @@ def _find_waiting(graph: Graph, nodes: Iterable[Node]) -> str:
     """An operation that waits without an edge, in words, among nodes and what they call, or ""."""
     library = graph.library
     pending = list(nodes)
-    unseen = set(library.names()) if isinstance(library, Library) else set()
+    known = frozenset(library.names() if isinstance(library, Library) else ())
+    unseen = set(known)
     while pending:
         node = pending.pop()
         if node.op.startswith(op_types.WAITING):
@@ -127,6 +128,6 @@ def _find_waiting(graph: Graph, nodes: Iterable[Node]) -> str:
             if name in unseen:
                 unseen.remove(name)
                 pending.extend(library.graph(name))
-            elif library.op_def(name) is not None and name not in library.names():
+            elif library.op_def(name) is not None and name not in known:
                 return f"what the function {name!r} has, of which only the name is known,"
     return ""
