@@ -105,8 +105,7 @@ class Kept(NamedTuple):
         loop = pair.forward
         counted = turns = loop_turns(loop, graph)
         if turns is None and properties.certain is not properties:
-            integers = KnownIntegers(lambda each: properties.tensor(each.name))
-            turns = loop_turns(loop, graph, integers)
+            turns = loop_turns(loop, graph, KnownIntegers.of(properties))
         if turns is None:
             raise UnfitError("how often it turns is not known before the step")
         body = properties.function(loop.body_name)

@@ -228,8 +228,7 @@ def _open_turns(pair: LoopPair, kept: Kept, properties: Properties) -> OpenTurns
 
     That is no number which is the same in every call, though it may be as large in this one.
     """
-    here = KnownIntegers(lambda each: properties.tensor(each.name))
-    everywhere = KnownIntegers(lambda each: properties.certain.tensor(each.name))
+    here, everywhere = KnownIntegers.of(properties), KnownIntegers.of(properties.certain)
     for tensor in pair.forward.node.inputs:
         known = properties.tensor(tensor.name)
         if known is None or known.dtype != DT_INT32:

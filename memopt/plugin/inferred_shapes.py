@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from memopt.graph import op_types
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
 
     from memopt.graph.graph import Graph, Node, Tensor
     from memopt.item import GrapplerItem
@@ -46,7 +47,7 @@ def with_assumed(
         return properties, item
     item = replace(item, assumed_shapes=shapes)
     known: dict[str, tuple[TensorProperties, ...]] = {}
-    graph = from_graph_def(item.graph_def)
+    load = cache(partial(from_graph_def, item.graph_def))
     for _ in range(_ROUNDS):
         # Grappler does not follow the sizes of shapes through what is computed of them.
         inferred = Properties.of(item)
@@ -57,7 +58,10 @@ def with_assumed(
             more = inferred.outputs(node.name)
             is_same = len(before) == len(more)
             known[node.name] = tuple(map(known_by_either, before, more)) if is_same else before
-        further = {**_further_shapes(item.graph_def, known), **_computed_shapes(graph, known)}
+        further = {
+            **_further_shapes(item.graph_def, known),
+            **_computed_shapes(item.graph_def, known, load),
+        }
         if further.keys() <= item.assumed_shapes.keys():
             break
         item = replace(item, assumed_shapes={**item.assumed_shapes, **further})
@@ -91,28 +95,40 @@ def _further_shapes(
     return found
 
 
-def _computed_shapes(graph: Graph, known: Mapping[str, tuple[TensorProperties, ...]]) -> Shapes:
+def _computed_shapes(
+    graph_def: GraphDef,
+    known: Mapping[str, tuple[TensorProperties, ...]],
+    load: Callable[[], Graph],
+) -> Shapes:
     """What has a shape that integers tell which are computed of other shapes.
 
     TensorFlow follows these to the beginning of a loop: how many elements a list has that a loop
     fills, and what has the shape of what becomes of them, is not known behind it.
+
+    Args:
+        graph_def: The graph.
+        known: What is known of its tensors.
+        load: Loads it, which takes time for a large one and few have to be.
     """
 
     def told(tensor: Tensor) -> TensorProperties | None:
         outputs = known.get(tensor.node.name, ())
         return outputs[tensor.port] if tensor.port < len(outputs) else None
 
-    integers = KnownIntegers(told)
+    def is_open(node: NodeDef) -> bool:
+        outputs = known.get(node.name, ())
+        return bool(outputs) and not outputs[0].is_known and outputs[0].shape is not None
+
+    open_nodes = [n.name for n in graph_def.node if n.op in _COMPUTED_SHAPES and is_open(n)]
     found: dict[str, tuple[Shape, ...]] = {}
-    for node in graph:
-        if node.op not in _COMPUTED_SHAPES:
-            continue
-        output = told(node.output())
-        if output is None or output.is_known or output.shape is None:
-            continue
-        shape = _COMPUTED_SHAPES[node.op](integers, node, output.shape)
-        if shape is not None and -1 not in shape and len(shape) == len(output.shape):
-            found[node.name] = (shape,)
+    if not open_nodes:
+        return found
+    graph, integers = load(), KnownIntegers(told)
+    for name in open_nodes:
+        node, before = graph[name], known[name][0].shape or ()
+        shape = _COMPUTED_SHAPES[node.op](integers, node, before)
+        if shape is not None and -1 not in shape and len(shape) == len(before):
+            found[name] = (shape,)
     return found
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from memopt.graph.graph import Node, Tensor
     from memopt.shapes.integer_evaluation import Array
+    from memopt.shapes.properties import Properties
     from memopt.shapes.tensor_properties import Shape, TensorProperties
 
     Known = Callable[[Tensor], TensorProperties | None]
@@ -44,6 +45,11 @@ class KnownIntegers:
         self._arithmetic = integer_evaluation
         self._values: dict[Node, Sequence[Array] | None] = {}
         """By node: what its outputs hold; `None` where that is not known."""
+
+    @classmethod
+    def of(cls, properties: Properties) -> KnownIntegers:
+        """What follows from the shapes that are known of a graph."""
+        return cls(lambda tensor: properties.tensor(tensor.name))
 
     def number(self, tensor: Tensor) -> int | None:
         """The integer that a scalar holds; `None` if it is not known, or not one."""

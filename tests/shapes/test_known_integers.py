@@ -53,7 +53,7 @@ def test_they_are_what_tensorflow_computes() -> None:
     item = GrapplerItem.from_concrete_function(function)
     assumed = {function.inputs[0].op.name: ((BATCH, LENGTH),)}
     properties = Properties.of(replace(item, assumed_shapes=assumed))
-    integers = KnownIntegers(lambda tensor: properties.tensor(tensor.name))
+    integers = KnownIntegers.of(properties)
     graph = from_graph_def(item.graph_def)
     expected = function(tf.zeros((BATCH, LENGTH)), tf.constant(2))
     assert len(expected) == len(item.fetch)
