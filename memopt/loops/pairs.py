@@ -226,7 +226,7 @@ def _pair(known: _Lists, library: Library) -> LoopPair:
         UnfitError: The first loop cannot run again.
     """
     forward, backward, lists, unread = known
-    _require_host(forward, backward)
+    _require_one_device(forward, backward)
     filled = [position for position, _ in lists]
     pushed = tuple(forward.body.results[position].node.inputs[1] for position in filled)
     needed = _needed(forward, pushed, {*filled, *unread}, library)
@@ -244,16 +244,20 @@ def _pair(known: _Lists, library: Library) -> LoopPair:
     return LoopPair(*known, pushed, tuple(state), tuple(fixed), tuple(variables))
 
 
-def _require_host(*loops: Loop) -> None:
-    """What a list holds may lie elsewhere than the list, and on a GPU that was never run.
+def _require_one_device(*loops: Loop) -> None:
+    """What a list holds may lie elsewhere than the list: on the host, beside one GPU at most.
 
     Raises:
-        UnfitError: An operation of a turn is on another device.
+        UnfitError: An operation of a turn is on a second device, or on one of another kind.
     """
-    nodes = (node for loop in loops for body in (loop.test, loop.body) for node in body.graph)
-    found = next((node for node in nodes if node.device and "CPU" not in node.device.upper()), None)
+    nodes = [node for loop in loops for body in (loop.test, loop.body) for node in body.graph]
+    away = [node for node in nodes if node.device and "CPU" not in node.device.upper()]
+    found = next((node for node in away if "GPU" not in node.device.upper()), None)
+    found = found or next((node for node in away if node.device != away[0].device), None)
     if found is not None:
-        raise UnfitError(f"{found.name!r} is on {found.device}; only loops on the host are split")
+        raise UnfitError(
+            f"{found.name!r} is on {found.device}; only loops on the host and one GPU are split"
+        )
 
 
 def _needed(loop: Loop, pushed: Iterable[Tensor], lists: set[int], library: Library) -> set[int]:

@@ -84,6 +84,47 @@ print("RESULT", json.dumps({"equal": found.equal, "limit": limit,
     "before": found.original.peak_bytes, "after": found.rewritten.peak_bytes}))
 """
 
+LOOP = """
+import json, sys, tempfile
+from pathlib import Path
+import numpy as np, tensorflow as tf
+import memopt
+from memopt.runtime.replay import replay
+from memopt.runtime.trace import TraceRecorder, step_marker
+
+options = json.loads(sys.argv[1])
+tf.config.experimental.enable_op_determinism()
+tf.random.set_seed(1)
+recorder = TraceRecorder(Path(tempfile.mkdtemp()))
+recorder.start()
+if options is not None:
+    memopt.enable(**options)
+weights = [tf.Variable(tf.random.normal((64, 64), stddev=0.1)) for _ in range(2)]
+
+def turn(number, y):
+    return number + 1, y + 0.02 * tf.tanh(tf.tanh(y @ weights[0]) @ weights[1])
+
+@tf.function
+def train(x):
+    with tf.GradientTape() as tape:
+        _, y = tf.while_loop(lambda number, _: number < 50, turn, (0, x))
+        loss = tf.reduce_mean(y**2)
+    for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+        weight.assign_sub(0.1 * gradient)
+    return loss
+
+x = tf.random.normal((1024, 64))
+found = [train(x).numpy()]
+with step_marker(0):
+    found.append(train(x).numpy())
+trace = recorder.stop()
+print("RESULT", json.dumps({
+    "own": replay(trace.events, trace.steps[0]).step_peak_bytes,
+    "values": b"".join(value.tobytes() for value in (*found, *(w.numpy() for w in weights))).hex(),
+    "reasons": [one.reason for one in memopt.last_reports()],
+}))
+"""
+
 KERNELS = """
 import json
 import tensorflow as tf
@@ -132,6 +173,14 @@ def test_a_budget_is_kept_with_the_same_bits(tmp_path: Path) -> None:
     assert within["own"] <= 1.05 * within["budget"]
     # Its chunks can be larger than what is asked for.
     assert within["peak"] < 0.65 * off["peak"]
+
+
+def test_loops_run_in_segments_with_the_same_bits(tmp_path: Path) -> None:
+    off = run(LOOP, "null", folder=tmp_path)
+    within = run(LOOP, json.dumps({"budget": "50%"}), folder=tmp_path)
+    assert any("checkpoint-loops" in reason for reason in within["reasons"])
+    assert within["values"] == off["values"]
+    assert within["own"] <= 0.5 * off["own"]
 
 
 def test_swapped_tensors_leave_the_gpu(tmp_path: Path) -> None:

@@ -155,14 +155,31 @@ def test_a_loop_that_reads_what_it_writes_is_left_alone() -> None:
     assert "a turn changes a list that the next one reads" in done.reasons
 
 
-def test_a_loop_on_a_gpu_is_left_alone() -> None:
+def placed_item(*devices: str) -> GrapplerItem:
+    """A recurrent step whose functions run on one device after the other."""
     item = GrapplerItem.from_concrete_function(recurrent_step(16).function)
     for function in item.graph_def.library.function:
-        for node in function.node_def:
-            node.device = "/device:GPU:0"
-    done = run_pass(item, CheckpointLoops())
+        for number, node in enumerate(function.node_def):
+            node.device = devices[number % len(devices)]
+    return item
+
+
+@pytest.mark.parametrize("devices", [("/device:GPU:0",), ("/device:GPU:0", "/device:CPU:0")])
+def test_a_loop_on_one_gpu_runs_in_segments_where_it_ran(devices: tuple[str, ...]) -> None:
+    done = run_pass(placed_item(*devices), CheckpointLoops())
+    (edit,) = done.edits
+    assert "turns run in segments of " in edit.reason
+    functions = done.graph_def.library.function
+    placed = [node.device for each in functions for node in each.node_def if node.op == "MatMul"]
+    assert placed
+    assert set(placed) <= set(devices)
+
+
+@pytest.mark.parametrize("devices", [("/device:GPU:0", "/device:GPU:1"), ("/device:TPU:0",)])
+def test_a_loop_on_several_devices_is_left_alone(devices: tuple[str, ...]) -> None:
+    done = run_pass(placed_item(*devices), CheckpointLoops())
     assert not done.edits
-    assert "is on /device:GPU:0" in done.reasons
+    assert f"is on {devices[-1]}; only loops on the host and one GPU are split" in done.reasons
 
 
 def test_a_loop_that_would_keep_hardly_less_is_left_alone() -> None:
