@@ -56,6 +56,8 @@ class Callee:
         called: By place and name: the functions that nodes call, of which the same holds.
         in_call: Whether it runs in a call that TensorFlow does not inline: it inlines none inside
             of that either.
+        told: By place: what is known of the outputs of nodes.
+        memories: By place: what kernels do with memory.
     """
 
     graph: Graph
@@ -66,6 +68,8 @@ class Callee:
     constants: dict[tuple[int, int], int] = field(default_factory=dict)
     called: dict[tuple[int, str], Callee] = field(default_factory=dict)
     in_call: bool = False
+    told: dict[int, Sequence[TensorProperties]] = field(default_factory=dict)
+    memories: dict[int, KernelMemory] = field(default_factory=dict)
 
 
 class BufferBuilder:
@@ -91,7 +95,7 @@ class BufferBuilder:
         arguments: Sequence[int] = (),
         handles: Sequence[int | None] = (),
     ) -> None:
-        self.tensors = PlacedTensors(callee.graph, callee.properties, pool)
+        self.tensors = PlacedTensors(callee.graph, callee.properties, pool, callee.told)
         self.results: dict[int, int] = {}
         self.loops: dict[int, Loop] = {}
         self.frames = FrameLists(self.tensors)
@@ -151,19 +155,28 @@ class BufferBuilder:
             return
         if self._variables.add_op(place, node):
             return
-        call = self._call(node, outputs)
-        measurements = self._callee.runtime.measurements
-        measured = None if measurements is None else measurements.find(call)
-        if measured is None:
-            self._note_unknown(call)
         # What XLA compiles is one kernel.
         if not is_compiled(node) and self._add_loop(place, node):
             return
+        memory = self._memory(place, node, outputs)
         if node.op.startswith(_REFERENCE_UPDATES):
             for _ in outputs:
                 self.tensors.give(place, self.tensors.buffer(node.inputs[0]))
             return
-        self._add_kernel(place, node, measured or memory_by_rule(call))
+        self._add_kernel(place, node, memory)
+
+    def _memory(self, place: int, node: Node, outputs: Sequence[TensorProperties]) -> KernelMemory:
+        """What a kernel does with memory, the same in all runs."""
+        memory = self._callee.memories.get(place)
+        if memory is None:
+            call = self._call(node, outputs)
+            measurements = self._callee.runtime.measurements
+            memory = None if measurements is None else measurements.find(call)
+            if memory is None:
+                self._note_unknown(call)
+                memory = memory_by_rule(call)
+            self._callee.memories[place] = memory
+        return memory
 
     def _note_unknown(self, call: KernelCall) -> None:
         """Remember a kernel that may need memory of which nobody knows."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from memopt.buffers.placed_tensors import PlacedTensors
-    from memopt.graph.graph import Node, Tensor
+    from memopt.graph.graph import Graph, Node, Tensor
 
 _NO_NAME = b""
 _LIST = "TensorList"
@@ -61,7 +61,7 @@ class FrameLists:
         self._scaled: set[int] = set()
         self._got: dict[int, tuple[int, ...]] = {}
         """By buffer: all that was in the list that it was got from, in a loop."""
-        if any(node.op in op_types.ENTERS for node in numbering.nodes):
+        if tensors.graph.derived(_has_frames):
             self._find_frames()
 
     def leaves(self, place: int) -> bool:
@@ -340,6 +340,10 @@ class _Frame:
         """What a loop variable becomes in a turn."""
         value: Tensor = self.next_of[merge].inputs[0]
         return value
+
+
+def _has_frames(graph: Graph) -> bool:
+    return any(node.op in op_types.ENTERS for node in graph)
 
 
 def _sources(node: Node) -> Iterable[Node]:

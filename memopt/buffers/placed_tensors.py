@@ -37,23 +37,33 @@ class PlacedTensors:
         graph: The nodes.
         properties: The sizes of its tensors.
         pool: All buffers.
+        told: By place: what is known of outputs, the same in all runs of the graph; grows.
 
     Attributes:
         pool: All buffers.
-        numbering: The nodes.
+        graph: The nodes.
+        numbering: Likewise, in numbers.
         made: By place: the buffers that a node allocates.
         read: By place: the buffers that it reads.
         scratch_bytes: By place: what its kernel allocates only while it runs.
     """
 
-    def __init__(self, graph: Graph, properties: Properties, pool: Pool) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        properties: Properties,
+        pool: Pool,
+        told: dict[int, Sequence[TensorProperties]],
+    ) -> None:
         self.pool = pool
+        self.graph = graph
         self.numbering = Numbering.of(graph)
         count = len(self.numbering.nodes)
         self.made: list[list[int]] = [[] for _ in range(count)]
         self.read: list[list[int]] = [[] for _ in range(count)]
         self.scratch_bytes = [0] * count
         self._properties = properties
+        self._told = told
         self._library = graph.library
         self._outputs: list[Sequence[TensorProperties]] = [()] * count
         self._buffers: list[list[int]] = [[] for _ in range(count)]
@@ -61,9 +71,12 @@ class PlacedTensors:
 
     def start(self, place: int) -> Sequence[TensorProperties]:
         """Begin with a node: nothing of it is placed yet. Returns what is known of its outputs."""
-        self._outputs[place] = self._known_outputs(self.numbering.nodes[place])
+        told = self._told.get(place)
+        if told is None:
+            told = self._told[place] = self._known_outputs(self.numbering.nodes[place])
+        self._outputs[place] = told
         self._buffers[place] = []
-        return self._outputs[place]
+        return told
 
     def _known_outputs(self, node: Node) -> Sequence[TensorProperties]:
         """What is known of a node's outputs, with an entry for each even if nothing is known."""
@@ -136,7 +149,8 @@ class PlacedTensors:
     def hold(self, place: int, buffers: Iterable[int]) -> None:
         """Let a node read buffers, and the elements of those that are lists."""
         found = self.pool.with_contents(buffers)
-        self.read[place] = list(dict.fromkeys((*self.read[place], *found)))
+        read = self.read[place]
+        self.read[place] = list(dict.fromkeys((*read, *found))) if read else list(found)
 
 
 def allocated_bytes(tensor: TensorProperties) -> int:

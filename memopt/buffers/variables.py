@@ -8,10 +8,10 @@ from memopt.graph.functiondef import ARGUMENT
 from memopt.graph.op_types import DT_RESOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from memopt.buffers.placed_tensors import PlacedTensors
-    from memopt.graph.graph import Node, Tensor
+    from memopt.graph.graph import Graph, Node, Tensor
 
 _SCATTERS = ("ResourceScatter", "ResourceSparseApply", "ResourceStridedSliceAssign")
 """What ops begin with that update parts of variables; from then on each read copies all of them."""
@@ -33,7 +33,7 @@ class Variables:
         self._given = given
         self._handles: dict[Tensor, int] = {}
         self._shared_names: dict[bytes, int] = {}
-        self._scattered = _scattered(tensors.numbering.nodes)
+        self._scattered = tensors.graph.derived(_scattered)
 
     def handle(self, tensor: Tensor) -> int | None:
         """The variable that a resource stands for: the place of the first node that did."""
@@ -106,7 +106,7 @@ class Variables:
         return pool.values[handle]
 
 
-def _scattered(nodes: Iterable[Node]) -> set[Tensor]:
+def _scattered(nodes: Graph) -> set[Tensor]:
     """The resources of which parts are updated, also as they come from others."""
     found: set[Tensor] = set()
     for node in nodes:
