@@ -6,7 +6,7 @@ memory as TensorFlow's allocator has it and as the compiler said, whether all bi
 the ratio of step times. Where a budget is not kept, it is the lowest that was found. Prints a
 table, and writes JSON if asked:
 
-    python benchmarks/xla.py [--models NAME ...] [--budgets PERCENT ...] [--json FILE]
+    python benchmarks/xla.py [--models NAME ...] [--budgets PERCENT ...] [--json FILE] [--any-bits]
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=list(NAMES))
     parser.add_argument("--budgets", nargs="*", type=int, default=list(BUDGETS))
     parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--any-bits", action="store_true", help="accept other last bits")
     arguments = parser.parse_args()
     rows = []
     for name in arguments.models:
-        for row in measure(name, arguments.budgets):
+        for row in measure(name, arguments.budgets, same_bits=not arguments.any_bits):
             rows.append(row)
             print(json.dumps(row), flush=True)
     show(rows)
@@ -66,13 +67,13 @@ def main() -> None:
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
-def measure(name: str, budgets: list[int]) -> Iterator[dict[str, Any]]:
+def measure(name: str, budgets: list[int], *, same_bits: bool) -> Iterator[dict[str, Any]]:
     """The figures of a model: without a budget, within each, and beside `tf.recompute_grad`."""
     function, kept_alive = compiled_step(name)
     program = as_program(function)
     for budget in (None, *budgets):
         options = CompiledOptions(
-            budget=None if budget is None else Budget.parse(f"{budget}%"), same_bits=False
+            budget=None if budget is None else Budget.parse(f"{budget}%"), same_bits=same_bits
         )
         started = time.monotonic()
         row: dict[str, Any] = {"model": name, "what": f"{budget}%" if budget else "no budget"}

@@ -35,6 +35,8 @@ class Context:
         costs: How long operations take; by the analytical model if not given.
         in_function: Whether the graph runs as a function as it is: see `GrapplerItem`.
         data_ends: Whether data that the graph reads may come to an end: see `GrapplerItem`.
+        stored: Where XLA compiles the graph: names of the operations whose results it puts in
+            memory and computes nowhere else, of the graph as it is; empty if nobody knows.
     """
 
     properties: Properties
@@ -49,6 +51,7 @@ class Context:
     costs: CostModel | None = None
     in_function: bool = False
     data_ends: bool = True
+    stored: frozenset[str] = frozenset()
 
     @classmethod
     def of_item(

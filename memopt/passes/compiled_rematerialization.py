@@ -24,6 +24,7 @@ from memopt.rematerialization.rewriting.eligibility import network_of
 from memopt.rematerialization.rewriting.kept_results import find_kept, may_round
 from memopt.rematerialization.rewriting.late_operands import delay_operands
 from memopt.rematerialization.rewriting.memory_limit import printed_bytes
+from memopt.rematerialization.rewriting.same_kernels import copy_operands, store_copies
 from memopt.rematerialization.rewriting.segment_triggers import hold_copies
 from memopt.rematerialization.rewriting.summary import describe
 from memopt.sequencing.orders import SEQUENCERS
@@ -55,7 +56,8 @@ class CompiledRematerialization(Pass):
     1. A plan is made as in `Rematerialization`, on what XLA is expected to hold: see
        `compiled_buffers`.
     2. Each run of copies waits, by data, for what is made just before it: see `hold_copies`.
-       Neither an order nor control edges are added; XLA would drop them.
+       Neither an order nor control edges are added; XLA would drop them. Copies are put into
+       kernels like those of their originals, if that is asked for: see `same_kernels`.
     3. Operands of convolutions wait for the last of them, if that is asked for.
     4. Results of the forward part that the backward part reads, and that XLA would have it compute
        again from what is larger, are kept instead: see `Keeper`. No copy is needed for that.
@@ -80,6 +82,9 @@ class CompiledRematerialization(Pass):
     keep: str = ALL
     """Which results are kept that XLA would compute again from larger ones: "all"; "exact", those
     into which no product goes that is fused with a sum; or "none"."""
+    alike: bool = False
+    """Whether copies are computed in kernels like those of their originals, so that they round as
+    these do; where it is known which results those put in memory (`Context.stored`)."""
     late_operands: bool = False
     """Whether operands of convolutions wait for the last of them: see `delay_operands`."""
     algorithm: str = BEST
@@ -144,7 +149,11 @@ class CompiledRematerialization(Pass):
 
         with rewriter.edit(reason, decisions=explain(plan.done, limits.forms)):
             order = apply_copies(rewriter, plan.done, context)
+            if self.alike:
+                order = copy_operands(rewriter, context, order)
             hold_copies(rewriter, context, order, self._triggers(rewriter, context))
+            if self.alike:
+                store_copies(rewriter, context, order)
         return order
 
     def _make_plan(self, network: Network, limits: Limits) -> Plan:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from memopt.display import Displayed, Overview, Table, bytes_text
 from memopt.errors import ExecutionError
+from memopt.xla.fusions import stored_operations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,6 +22,8 @@ _VALUE = re.compile(r"^ value: <\d+ (?P<name>[^ ]+) @")
 _LIVE = re.compile(r"^\s+(?P<name>[\w.\-]+)\{[^}]*\}: (?P<size>\d+) bytes", re.MULTILINE)
 _PEAK = re.compile(r"^\s*Live ranges at \d+ \(peak\):\n(?P<rows>(?:\s+.*bytes.*\n)*)", re.MULTILINE)
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%(?P<name>[\w.\-]+) = .*?op_name=\"(?P<op_name>[^\"]*)\"")
+_PROGRAM = "after_optimizations.txt"
+_CPU_PROGRAM = f"cpu_{_PROGRAM}"
 _SHOWN = 10
 
 
@@ -47,12 +50,15 @@ class CompiledMemory(Displayed):
         output_bytes: What is allocated for results that no variable takes.
         argument_bytes: Variables and inputs, which are there before.
         live: What is in the temporary memory at its peak, the largest first.
+        stored: The TensorFlow operations whose results are in memory of their own, and computed
+            nowhere else; empty where that was not told, as by compilers for others than CPUs.
     """
 
     temporary_bytes: int
     output_bytes: int
     argument_bytes: int
     live: tuple[LiveValue, ...] = ()
+    stored: frozenset[str] = frozenset()
 
     @property
     def step_peak_bytes(self) -> int:
@@ -66,13 +72,15 @@ class CompiledMemory(Displayed):
             "output_bytes": self.output_bytes,
             "argument_bytes": self.argument_bytes,
             "live": [list(value) for value in self.live],
+            "stored": sorted(self.stored),
         }
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """What `to_json` made plain."""
         live = tuple(LiveValue(*value) for value in plain["live"])
-        return cls(plain["temporary_bytes"], plain["output_bytes"], plain["argument_bytes"], live)
+        sizes = plain["temporary_bytes"], plain["output_bytes"], plain["argument_bytes"]
+        return cls(*sizes, live, frozenset(plain["stored"]))
 
     @classmethod
     def from_dump(cls, folder: Path) -> Self:
@@ -96,6 +104,7 @@ class CompiledMemory(Displayed):
                     key=lambda value: (-value.size_bytes, value.instruction),
                 )
             ),
+            stored=_stored(folder),
         )
 
     def _overview(self) -> Overview:
@@ -146,15 +155,18 @@ def _temporary_values(text: str) -> set[str]:
     return found
 
 
+def _stored(folder: Path) -> frozenset[str]:
+    found: frozenset[str] = frozenset()
+    for path in sorted(folder.glob(f"*{_CPU_PROGRAM}")):
+        with path.open(encoding="utf-8") as lines:
+            found |= stored_operations(lines)
+    return found
+
+
 def _operations(folder: Path) -> dict[str, str]:
     """By instruction the TensorFlow operation that it comes from."""
-    modules = [
-        path
-        for path in sorted(folder.glob("*after_optimizations.txt"))
-        if not path.name.endswith(("assignment.txt", "report.txt"))
-    ]
     names: dict[str, str] = {}
-    for path in modules:
+    for path in sorted(folder.glob(f"*{_PROGRAM}")):
         with path.open(encoding="utf-8") as lines:
             for line in lines:
                 if found := _INSTRUCTION.match(line):

@@ -216,6 +216,7 @@ def _look(program: Program, options: CompiledOptions, *, pooling: bool = True) -
             compiler,
             CompiledRematerialization(
                 keep=EXACT if options.same_bits else ALL,
+                alike=options.same_bits,
                 algorithm=options.algorithm,
                 scheduler=options.scheduler,
                 planning_seconds=options.planning_seconds,

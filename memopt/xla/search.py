@@ -187,7 +187,10 @@ class Search:
             passes.insert(0, InlineCalls())
         pipeline = Pipeline(tuple(passes), ())
         # What the pass adds to them is for this form alone.
-        context = Context.of_item(self.item, Properties.of(self.item))
+        context = replace(
+            Context.of_item(self.item, Properties.of(self.item)),
+            stored=self.original.compiled.memory.stored,
+        )
         reports = pipeline.run("", graph, context, math.inf).passes
         failures = [report.failure for report in reports if report.failure]
         if failures:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _BITS = {DT_FLOAT: DT_INT32, DT_DOUBLE: DT_INT64, DT_BFLOAT16: 5, 19: 5}
 """Types of floating point, and the integers of as many bits: float, double, bfloat16, half."""
 KEPT_PREFIX = "Kept/"
+_ONE = 0x3F800000
+"""The bits of 1 as a float."""
 
 
 class Triggers(Protocol):
@@ -78,6 +80,14 @@ class DataTriggers(NodeBuilder):
         if trigger not in self._zeros:
             self._zeros[trigger] = self._zero(trigger)
         return {tensor: self._wait(tensor, self._zeros[trigger]) for tensor in tensors}
+
+    def unknown_one(self, of: Tensor) -> Tensor:
+        """A one, float, that nobody can know before a tensor is there."""
+        if of not in self._zeros:
+            self._zeros[of] = self._zero(of)
+        bits = self.add(of, "BitwiseXor", [self.constant(of, _ONE), self._zeros[of]], T=DT_INT32)
+        one = self.add(of, "Bitcast", [self.note(bits, (), DT_INT32)], T=DT_INT32, type=DT_FLOAT)
+        return self.note(one, (), DT_FLOAT)
 
     def _zero(self, of: Tensor) -> Tensor:
         """A zero, int32, that nobody can know before a tensor is there."""

@@ -55,14 +55,14 @@ def find_kept(rewriter: Rewriter, context: Context, backward: Collection[str]) -
 
 def _is_read_behind(mask: Tensor, backward: Collection[str]) -> bool:
     """Whether only fusions read a mask, and some of the backward part."""
-    readers = _readers(mask)
+    readers = find_readers(mask)
     is_fused = all(fusion_of(reader) in _FUSED for reader in readers)
     return is_fused and any(_is_in(reader, backward) for reader in readers)
 
 
 def _is_read_both_ways(tensor: Tensor) -> bool:
     """Whether kernels and fusions read a result, and no reductions."""
-    fusions = {fusion_of(reader) for reader in _readers(tensor)}
+    fusions = {fusion_of(reader) for reader in find_readers(tensor)}
     if Fusion.REDUCTION in fusions or Fusion.KERNEL not in fusions:
         return False
     return not fusions.isdisjoint(_FUSED)
@@ -93,7 +93,7 @@ def _is_in(node: Node, names: Collection[str]) -> bool:
     return any(name in names for name in original_names(node.name))
 
 
-def _readers(tensor: Tensor) -> set[Node]:
+def find_readers(tensor: Tensor) -> set[Node]:
     """Who reads a tensor, through views of it, too."""
     found: set[Node] = set()
     pending = [tensor]

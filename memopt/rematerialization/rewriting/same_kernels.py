@@ -1,0 +1,233 @@
+"""Copies in a compiled step, in kernels like those of their originals, so that they round alike.
+
+A kernel that computes a product and a sum rounds once, two kernels round twice; of a sum of two
+products the one that is rounded once is chosen by how long the ways to both are. So a copy has the
+bits of its original if its kernel begins with the same results in memory, and ends with the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memopt.graph import op_types
+from memopt.graph.copy_names import COPY_PREFIX, free_name
+from memopt.graph.functiondef import ARGUMENT
+from memopt.graph.op_types import DT_FLOAT
+from memopt.graph.xla_ops import Fusion, fusion_of
+from memopt.rematerialization.rewriting.apply import original_names
+from memopt.rematerialization.rewriting.data_triggers import DataTriggers, can_wait, least_bytes
+from memopt.rematerialization.rewriting.kept_results import find_readers
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from memopt.context import Context
+    from memopt.graph.graph import Node, Tensor
+    from memopt.graph.rewriter import Rewriter
+
+_COMPUTED = frozenset({Fusion.CHEAP, Fusion.COSTLY})
+_FUSED = _COMPUTED | {Fusion.VIEW}
+_READS = "ReadVariableOp"
+_SOURCES = frozenset({"Placeholder", ARGUMENT, "VarHandleOp"})
+_NORMALIZATION = "FusedBatchNorm"
+"""What ops begin with that take averages, too."""
+_LEAST_BYTES = 4096
+"""What is smaller is in no kernel that matters."""
+_SUMMED = frozenset({"Mul", "Square", "SquaredDifference", "Sub"})
+"""Sums of these are computed in another order where they are not computed right before."""
+
+
+def copy_operands(rewriter: Rewriter, context: Context, order: Sequence[Node]) -> list[Node]:
+    """Let copies begin with what their originals' kernels read, by further copies.
+
+    What is computed in the kernels of its readers is computed in those of copies, too: a run of
+    copies gets copies of it. So what has to wait is in memory, and no product and sum are parted.
+
+    Args:
+        rewriter: With an edit open.
+        context: The sizes of tensors, and which results are stored.
+        order: The nodes in the order that was planned, copies among them.
+
+    Returns:
+        The order, with the further copies right before those that read them.
+    """
+    if not context.stored:
+        return list(order)
+    found: list[Node] = []
+    copies: dict[Node, Node] = {}
+    was_copy = False
+    for node in order:
+        is_copy = _is_copy(node)
+        if is_copy and not was_copy:
+            copies = {}
+        was_copy = is_copy
+        if is_copy:
+            for source in _computed_for(node, copies, rewriter, context.stored):
+                copies[source] = _copied(rewriter, context, source, copies)
+                found.append(copies[source])
+            inputs = _from_copies(node, copies)
+            if inputs != list(node.inputs):
+                rewriter.set_inputs(node, inputs)
+        found.append(node)
+    return found
+
+
+def _computed_for(
+    copy: Node, copies: Mapping[Node, Node], rewriter: Rewriter, stored: frozenset[str]
+) -> list[Node]:
+    """What is computed in the kernel of a copy's original and has no copy yet, producers first."""
+
+    def has_copy_to_come(tensor: Tensor) -> bool:
+        node = tensor.node
+        is_own = node in copies or node in found or _is_copy(node)
+        is_fused = fusion_of(node) in _FUSED and bool(node.inputs)
+        is_fused = is_fused and node.op != _READS and not node.op.startswith(_NORMALIZATION)
+        return not is_own and is_fused and can_wait(tensor, rewriter) and not _is_in(node, stored)
+
+    found: dict[Node, None] = {}
+    pending = [copy]
+    opened: set[Node] = set()
+    while pending:
+        node = pending[-1]
+        if node not in opened:
+            opened.add(node)
+            pending += [tensor.node for tensor in node.inputs if has_copy_to_come(tensor)]
+            continue
+        pending.pop()
+        if node is not copy:
+            found[node] = None
+    return list(found)
+
+
+def _copied(
+    rewriter: Rewriter, context: Context, source: Node, copies: Mapping[Node, Node]
+) -> Node:
+    copy = rewriter.add_node(
+        free_name(COPY_PREFIX + source.name, rewriter.graph),
+        source.op,
+        inputs=_from_copies(source, copies),
+        control_inputs=source.control_inputs,
+        device=source.device,
+        attributes=source.attributes,
+    )
+    context.properties.copy(copy.name, source.name)
+    return copy
+
+
+def _from_copies(node: Node, copies: Mapping[Node, Node]) -> list[Tensor]:
+    return [
+        copies[tensor.node].output(tensor.port) if tensor.node in copies else tensor
+        for tensor in node.inputs
+    ]
+
+
+def store_copies(rewriter: Rewriter, context: Context, order: Sequence[Node]) -> int:
+    """Have results of copies in memory where those of their originals are.
+
+    Divided by a one that no compiler knows a result is what it was, and costly, so that XLA does
+    not compute it for each kernel that reads it. Where all of these would be one kernel, something
+    in another kernel waits for it, too.
+
+    Args:
+        rewriter: With an edit open.
+        context: The sizes of tensors, and which results are stored.
+        order: The nodes, copies among them.
+
+    Returns:
+        How many results are stored.
+    """
+    known = _find_known(rewriter)
+    if not context.stored or known is None:
+        return 0
+    return _Storing(rewriter, context, known).store([node for node in order if _is_copy(node)])
+
+
+class _Storing:
+    def __init__(self, rewriter: Rewriter, context: Context, known: Tensor) -> None:
+        self._rewriter = rewriter
+        self._context = context
+        self._known = known
+        self._triggers = DataTriggers(rewriter, context)
+
+    def store(self, copies: Sequence[Node]) -> int:
+        results = [node.output(0) for node in copies if self._has_to_be_stored(node)]
+        if not results:
+            return 0
+        one = self._triggers.unknown_one(self._known)
+        stored = [self._divide(result, one) for result in results]
+        for result in stored:
+            end = self._find_end(result)
+            if end is not None:
+                readers = _readers(end)
+                self._read(readers, end, self._triggers.hold([end], result)[end])
+        return len(stored)
+
+    def _has_to_be_stored(self, copy: Node) -> bool:
+        if fusion_of(copy) not in _COMPUTED or not _is_in(copy, self._context.stored):
+            return False
+        result = copy.output(0)
+        if least_bytes(result, self._context.properties) < _LEAST_BYTES or not result.uses:
+            return False
+        return _dtype(result, self._rewriter) == DT_FLOAT
+
+    def _divide(self, result: Tensor, one: Tensor) -> Tensor:
+        readers, triggers = _readers(result), self._triggers
+        stored = triggers.add(result, "RealDiv", [result, one], T=DT_FLOAT)
+        self._read(readers, result, triggers.learn(stored, result, DT_FLOAT))
+        return stored
+
+    def _read(self, readers: Iterable[Node], before: Tensor, after: Tensor) -> None:
+        """Let nodes read a tensor in the place of another."""
+        for reader in readers:
+            inputs = [after if one == before else one for one in reader.inputs]
+            self._rewriter.set_inputs(reader, inputs)
+
+    def _find_end(self, result: Tensor) -> Tensor | None:
+        """Where the kernel ends that reads a result; `None` if others than one do."""
+        if any(fusion_of(reader) is Fusion.KERNEL for reader in find_readers(result)):
+            return None
+        pending = [user for user, _ in result.uses]
+        seen: set[Node] = set()
+        for node in pending:
+            if node in seen or fusion_of(node) not in _FUSED:
+                continue
+            seen.add(node)
+            if _is_in(node, self._context.stored) and self._can_end(node):
+                return node.output(0)
+            pending += [user for tensor in node.outputs for user, _ in tensor.uses]
+        return None
+
+    def _can_end(self, node: Node) -> bool:
+        result = node.output(0)
+        if not can_wait(result, self._rewriter):
+            return False
+        is_summed = any(fusion_of(one) is Fusion.REDUCTION for one in find_readers(result))
+        return not (is_summed and node.op in _SUMMED)
+
+
+def _find_known(rewriter: Rewriter) -> Tensor | None:
+    """What is there when the step begins: a variable's value, or what it is given."""
+    for node in rewriter.graph:
+        is_read = node.op == _READS and all(one.node.op in _SOURCES for one in node.inputs)
+        if (is_read or node.op in _SOURCES) and not node.control_inputs and node.outputs:
+            tensor = node.output(0)
+            if _dtype(tensor, rewriter) == DT_FLOAT:
+                return tensor
+    return None
+
+
+def _readers(tensor: Tensor) -> list[Node]:
+    return list(dict.fromkeys(user for user, _ in tensor.uses))
+
+
+def _is_in(node: Node, names: Collection[str]) -> bool:
+    """Whether a node, or what it is a copy of, is among those that are named."""
+    return any(name in names for name in original_names(node.name))
+
+
+def _is_copy(node: Node) -> bool:
+    return node.name.startswith(COPY_PREFIX)
+
+
+def _dtype(tensor: Tensor, rewriter: Rewriter) -> int:
+    return op_types.port_types(tensor.node, rewriter.graph.library).outputs[tensor.port]

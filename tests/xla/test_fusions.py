@@ -1,0 +1,58 @@
+"""Which results XLA puts in memory, read from a program that it has optimized."""
+
+from __future__ import annotations
+
+from memopt.xla.fusions import stored_operations
+
+PROGRAM = """\
+HloModule step, is_scheduled=true
+
+%scale_and_add (param_0: f32[8,8], param_1: f32[]) -> f32[8,8] {
+  %param_0 = f32[8,8]{1,0} parameter(0)
+  %param_1 = f32[] parameter(1)
+  %b = f32[8,8]{1,0} broadcast(%param_1), dimensions={}, metadata={op_name="scale"}
+  %scaled = f32[8,8]{1,0} multiply(%param_0, %b), metadata={op_type="Mul" op_name="scale"}
+  ROOT %sum = f32[8,8]{1,0} add(%scaled, %param_0), metadata={op_type="AddV2" op_name="sum"}
+}
+
+%scale_alone (param_0.1: f32[8,8], param_1.1: f32[]) -> f32[8,8] {
+  %param_0.1 = f32[8,8]{1,0} parameter(0)
+  %param_1.1 = f32[] parameter(1)
+  %b.1 = f32[8,8]{1,0} broadcast(%param_1.1), dimensions={}
+  ROOT %scaled.1 = f32[8,8]{1,0} multiply(%param_0.1, %b.1), metadata={op_name="scale"}
+}
+
+%erfc (param_0.2: f32[8,8]) -> f32[8,8] {
+  %param_0.2 = f32[8,8]{1,0} parameter(0)
+  %square = f32[8,8]{1,0} multiply(%param_0.2, %param_0.2), metadata={op_name="erfc"}
+  %negated = f32[8,8]{1,0} negate(%square), metadata={op_name="erfc"}
+  ROOT %exp = f32[8,8]{1,0} exponential(%negated), metadata={op_name="erfc;inner/erfc"}
+}
+
+ENTRY %step (x: f32[8,8], y: f32[]) -> (f32[8,8], f32[8,8]) {
+  %x = f32[8,8]{1,0} parameter(0), metadata={op_name="given"}
+  %y = f32[] parameter(1)
+  %product = f32[8,8]{1,0} dot(%x, %x), lhs_contracting_dims={1}, metadata={op_name="product"}
+  %fusion.1 = f32[8,8]{1,0} fusion(%product, %y), kind=kLoop, calls=%scale_and_add
+  %fusion.2 = f32[8,8]{1,0} fusion(%product, %y), kind=kLoop, calls=%scale_alone
+  %fusion.3 = f32[8,8]{1,0} fusion(%fusion.2), kind=kLoop, calls=%erfc, metadata={op_name="erfc"}
+  ROOT %results = (f32[8,8]{1,0}, /*index=1*/f32[8,8]{1,0}) tuple(%fusion.1, %fusion.3)
+}
+"""
+
+
+def test_what_ends_a_kernel_is_in_memory() -> None:
+    """Not what a kernel computes for itself, though another one puts it there."""
+    stored = stored_operations(PROGRAM.splitlines(keepends=True))
+    assert stored == {"product", "sum", "erfc", "inner/erfc"}
+
+
+def test_parts_of_one_operation_are_no_results() -> None:
+    """What an operation is made of is read by the operation itself."""
+    stored = stored_operations(PROGRAM.replace('"scale"', '"sum"').splitlines())
+    assert "sum" in stored
+
+
+def test_of_no_program_nothing_is_known() -> None:
+    assert stored_operations([]) == frozenset()
+    assert stored_operations(["HloModule empty", "", "}"]) == frozenset()
