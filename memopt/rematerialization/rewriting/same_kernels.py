@@ -31,6 +31,12 @@ _READS = "ReadVariableOp"
 _SOURCES = frozenset({"Placeholder", ARGUMENT, "VarHandleOp"})
 _NORMALIZATION = "FusedBatchNorm"
 """What ops begin with that take averages, too."""
+_MOVES = frozenset(
+    "BatchToSpaceND BroadcastTo Concat ConcatV2 ConjugateTranspose DepthToSpace Fill MirrorPad "
+    "OneHot Pack Pad PadV2 Range ReverseV2 Slice SpaceToBatchND SpaceToDepth Split SplitV "
+    "StridedSlice Tile Transpose Unpack".split()
+)
+"""Ops that round nothing; what reads them may read what they move instead."""
 _LEAST_BYTES = 4096
 """What is smaller is in no kernel that matters."""
 _SUMMED = frozenset({"Mul", "Square", "SquaredDifference", "Sub"})
@@ -163,7 +169,9 @@ class _Storing:
         return len(stored)
 
     def _has_to_be_stored(self, copy: Node) -> bool:
-        if fusion_of(copy) not in _COMPUTED or not _is_in(copy, self._context.stored):
+        if copy.op in _MOVES or fusion_of(copy) not in _COMPUTED:
+            return False
+        if not _is_in(copy, self._context.stored):
             return False
         result = copy.output(0)
         if least_bytes(result, self._context.properties) < _LEAST_BYTES or not result.uses:
