@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from memopt.display import Displayed, Overview, Table, bytes_text
@@ -58,7 +58,7 @@ class CompiledMemory(Displayed):
     output_bytes: int
     argument_bytes: int
     live: tuple[LiveValue, ...] = ()
-    stored: frozenset[str] = frozenset()
+    stored: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def step_peak_bytes(self) -> int:

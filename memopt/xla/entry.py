@@ -227,7 +227,12 @@ def _look(program: Program, options: CompiledOptions, *, pooling: bool = True) -
             pooling=pooling,
         )
         limit_bytes, form = find_form(search, options)
-    return Found(search, limit_bytes, form, _is_equal(program, form, search, compiler))
+        equal = _is_equal(program, form, search, compiler)
+        if equal is False and options.nearest and options.same_bits:
+            other = _worth_it(search.lowest_alike, search.original)
+            if other not in (form, search.original):
+                form, equal = other, _is_equal(program, other, search, compiler)
+    return Found(search, limit_bytes, form, equal)
 
 
 def find_form(search: Search, options: CompiledOptions) -> tuple[int, Form]:

@@ -50,11 +50,13 @@ class Form:
         compiled: The step and what it needs.
         reports: What passes did; empty for the original.
         planned_bytes: The limit of the step's own memory that the plan was made for; 0 for none.
+        alike: Whether copies are in kernels like those of their originals, if there are any.
     """
 
     compiled: Compiled
     reports: tuple[PassReport, ...] = ()
     planned_bytes: int = 0
+    alike: bool = True
 
     @property
     def step_bytes(self) -> int:
@@ -101,6 +103,12 @@ class Search:
         """The form with the lowest peak; of equals the first."""
         return min(self.forms, key=lambda form: form.step_bytes)
 
+    @property
+    def lowest_alike(self) -> Form:
+        """The one with the lowest peak of those whose copies are in kernels like the originals'."""
+        alike = [form for form in self.forms if form.alike]
+        return min(alike, key=lambda form: form.step_bytes)
+
     def keep_results(self) -> Form:
         """The form in which nothing is computed again, and less is computed again by XLA."""
         return self._try(0)
@@ -133,6 +141,15 @@ class Search:
         late = self.delay_operands()
         if late.step_bytes <= limit_bytes:
             return late
+        found = self._approach(limit_bytes)
+        if found is None and self.options.alike:
+            # It takes some memory; what is computed in other kernels may have the same bits.
+            self.options = replace(self.options, alike=False)
+            found = self._approach(limit_bytes)
+        return found
+
+    def _approach(self, limit_bytes: int) -> Form | None:
+        """Plan within the limit, and within less until the compiler says that it is kept."""
         least_bytes = int(self.original.step_bytes * _SMALLEST)
         plans = _Interval(0, limit_bytes * 2)
         asked_bytes = limit_bytes
@@ -172,7 +189,7 @@ class Search:
         for known in self.forms:
             if graph_def == known.compiled.graph_def:
                 return known
-        form = Form(self._compile(graph_def), reports, limit_bytes)
+        form = Form(self._compile(graph_def), reports, limit_bytes, self.options.alike)
         self.forms.append(form)
         return form
 

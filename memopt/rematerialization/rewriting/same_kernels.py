@@ -37,10 +37,12 @@ _MOVES = frozenset(
     "StridedSlice Tile Transpose Unpack".split()
 )
 """Ops that round nothing; what reads them may read what they move instead."""
+_FARTHEST = 400
+"""How many nodes behind a result its kernel's end is looked for."""
 _LEAST_BYTES = 4096
 """What is smaller is in no kernel that matters."""
 _SUMMED = frozenset({"Mul", "Square", "SquaredDifference", "Sub"})
-"""Sums of these are computed in another order where they are not computed right before."""
+"""Sums of these are computed in another order where something else is done to them before."""
 
 
 def copy_operands(rewriter: Rewriter, context: Context, order: Sequence[Node]) -> list[Node]:
@@ -142,7 +144,7 @@ def store_copies(rewriter: Rewriter, context: Context, order: Sequence[Node]) ->
     Returns:
         How many results are stored.
     """
-    known = _find_known(rewriter)
+    known = _find_known(rewriter, context)
     if not context.stored or known is None:
         return 0
     return _Storing(rewriter, context, known).store([node for node in order if _is_copy(node)])
@@ -199,6 +201,8 @@ class _Storing:
         for node in pending:
             if node in seen or fusion_of(node) not in _FUSED:
                 continue
+            if len(seen) >= _FARTHEST:
+                return None
             seen.add(node)
             if _is_in(node, self._context.stored) and self._can_end(node):
                 return node.output(0)
@@ -213,13 +217,14 @@ class _Storing:
         return not (is_summed and node.op in _SUMMED)
 
 
-def _find_known(rewriter: Rewriter) -> Tensor | None:
-    """What is there when the step begins: a variable's value, or what it is given."""
+def _find_known(rewriter: Rewriter, context: Context) -> Tensor | None:
+    """What is there when the step begins: a variable's value, or what it is given; not empty."""
     for node in rewriter.graph:
         is_read = node.op == _READS and all(one.node.op in _SOURCES for one in node.inputs)
         if (is_read or node.op in _SOURCES) and not node.control_inputs and node.outputs:
             tensor = node.output(0)
-            if _dtype(tensor, rewriter) == DT_FLOAT:
+            is_there = least_bytes(tensor, context.properties) > 0
+            if is_there and _dtype(tensor, rewriter) == DT_FLOAT:
                 return tensor
     return None
 
