@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from memopt.buffers.working_sets import largest_working_set
 from memopt.cluster import ANY_CPU
 from memopt.costs.kernel_costs import KernelCosts
-from memopt.graph.copy_names import COPY_PREFIX
+from memopt.graph.copy_names import is_copy
 
 if TYPE_CHECKING:
     from memopt.result import OptimizationReport
@@ -69,7 +69,7 @@ def _overhead(report: OptimizationReport) -> float:
     for number in report.runtime.after.sequence:
         node = graph.nodes[number]
         time_ns = costs.cost(node, ANY_CPU, properties).execution_ns
-        if node.name.startswith(COPY_PREFIX):
+        if is_copy(node.name):
             again_ns += time_ns
         else:
             once_ns += time_ns

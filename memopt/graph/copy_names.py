@@ -13,6 +13,11 @@ COPY_PREFIX = "Recomputed/"
 TRIGGER_PREFIX = "RecomputeTrigger/"
 
 
+def is_copy(name: str) -> bool:
+    """Whether a node of that name is what was recomputed."""
+    return name.startswith(COPY_PREFIX)
+
+
 def free_name(name: str, taken: Graph | Container[str], separator: str = "/") -> str:
     """A name that is not taken: the name itself, or with a number behind it."""
     number, found = 0, name

@@ -185,10 +185,7 @@ class CompiledRematerialization(Pass):
         with rewriter.edit(reason):
             for tensor in found:
                 readers = [user for user, _ in tensor.uses]
-                kept = keeper.keep(tensor)
-                for reader in dict.fromkeys(readers):
-                    inputs = [kept if one == tensor else one for one in reader.inputs]
-                    rewriter.set_inputs(reader, inputs)
+                keeper.read_instead(readers, tensor, keeper.keep(tensor))
 
 
 def _network(

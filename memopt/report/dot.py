@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.graph.copy_names import COPY_PREFIX
+from memopt.graph.copy_names import is_copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -73,7 +73,7 @@ def _attributes(timeline: MemoryTimeline, position: int) -> str:
     node = graph.nodes[timeline.sequence[position]]
     share = timeline.usage_bytes[position] / max(timeline.peak_bytes, 1)
     hue = _GREENEST_HUE + (_REDDEST_HUE - _GREENEST_HUE) * share
-    border = ', color="blue", penwidth=3' if node.name.startswith(COPY_PREFIX) else ""
+    border = ', color="blue", penwidth=3' if is_copy(node.name) else ""
     label = _quoted(f"{position}: {node.name}\n{node.op}, {timeline.usage_bytes[position]} in use")
     return f'label={label}, fillcolor="{hue:.3f} 0.6 1.0"{border}'
 

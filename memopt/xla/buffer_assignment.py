@@ -95,7 +95,7 @@ class CompiledMemory(Displayed):
                 f"XLA left {len(assignments)} buffer assignments of one step, not one"
             )
         text = assignments[0].read_text(encoding="utf-8")
-        names = _operations(folder)
+        names, stored = _read_programs(folder)
         return cls(
             *_sizes(text),
             live=tuple(
@@ -104,7 +104,7 @@ class CompiledMemory(Displayed):
                     key=lambda value: (-value.size_bytes, value.instruction),
                 )
             ),
-            stored=_stored(folder),
+            stored=stored,
         )
 
     def _overview(self) -> Overview:
@@ -155,20 +155,14 @@ def _temporary_values(text: str) -> set[str]:
     return found
 
 
-def _stored(folder: Path) -> frozenset[str]:
-    found: frozenset[str] = frozenset()
-    for path in sorted(folder.glob(f"*{_CPU_PROGRAM}")):
-        with path.open(encoding="utf-8") as lines:
-            found |= stored_operations(lines)
-    return found
-
-
-def _operations(folder: Path) -> dict[str, str]:
-    """By instruction the TensorFlow operation that it comes from."""
+def _read_programs(folder: Path) -> tuple[dict[str, str], frozenset[str]]:
+    """By instruction the TensorFlow operation that it comes from; and which have results stored."""
     names: dict[str, str] = {}
+    stored: frozenset[str] = frozenset()
     for path in sorted(folder.glob(f"*{_PROGRAM}")):
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                if found := _INSTRUCTION.match(line):
-                    names[found["name"]] = found["op_name"]
-    return names
+        lines = path.read_text(encoding="utf-8").splitlines()
+        found = filter(None, map(_INSTRUCTION.match, lines))
+        names |= {one["name"]: one["op_name"] for one in found}
+        if path.name.endswith(_CPU_PROGRAM):
+            stored |= stored_operations(lines)
+    return names, stored

@@ -50,7 +50,7 @@ class Triggers(Protocol):
 
 def can_wait(tensor: Tensor, rewriter: Rewriter) -> bool:
     """Whether a tensor can be held back: what a compiler has to know before it compiles cannot."""
-    return not tensor.node.op.endswith("Const") and _dtype(tensor, rewriter) in _BITS
+    return not tensor.node.op.endswith("Const") and dtype_of(tensor, rewriter) in _BITS
 
 
 def least_bytes(tensor: Tensor, properties: Properties) -> int:
@@ -61,7 +61,7 @@ def least_bytes(tensor: Tensor, properties: Properties) -> int:
 
 def is_mask(tensor: Tensor, rewriter: Rewriter) -> bool:
     """Whether a tensor is of true and false."""
-    return _dtype(tensor, rewriter) == DT_BOOL
+    return dtype_of(tensor, rewriter) == DT_BOOL
 
 
 class DataTriggers(NodeBuilder):
@@ -91,7 +91,7 @@ class DataTriggers(NodeBuilder):
 
     def _zero(self, of: Tensor) -> Tensor:
         """A zero, int32, that nobody can know before a tensor is there."""
-        dtype = _dtype(of, self.rewriter)
+        dtype = dtype_of(of, self.rewriter)
         flat = self.add(of, "Reshape", [of, self.constant(of, [-1])], T=dtype, Tshape=DT_INT32)
         bounds = [self.constant(of, [0]), self.constant(of, [1])]
         first = self.add(of, "Slice", [flat, *bounds], T=dtype, Index=DT_INT32)
@@ -108,7 +108,7 @@ class DataTriggers(NodeBuilder):
         return zero
 
     def _wait(self, tensor: Tensor, zero: Tensor) -> Tensor:
-        dtype = _dtype(tensor, self.rewriter)
+        dtype = dtype_of(tensor, self.rewriter)
         integer = _BITS[dtype]
         if integer != DT_INT32:
             zero = self.note(
@@ -137,7 +137,7 @@ class BarrierTriggers(NodeBuilder):
 
         held = list(dict.fromkeys((*tensors, trigger)))
         types = attr_value_pb2.AttrValue()
-        dtypes = [_dtype(tensor, self.rewriter) for tensor in held]
+        dtypes = [dtype_of(tensor, self.rewriter) for tensor in held]
         types.list.type.extend(dtypes)
         node = self.rewriter.add_node(
             self.free_name(tensors[0].node.name),
@@ -169,7 +169,7 @@ class Keeper(NodeBuilder):
 
     def keep(self, tensor: Tensor) -> Tensor:
         """The same values, in memory."""
-        dtype = _dtype(tensor, self.rewriter)
+        dtype = dtype_of(tensor, self.rewriter)
         if dtype == DT_BOOL:
             return self._keep_mask(tensor)
         is_number = self.add(tensor, "Equal", [tensor, tensor], T=dtype)
@@ -187,5 +187,6 @@ class Keeper(NodeBuilder):
         return made
 
 
-def _dtype(tensor: Tensor, rewriter: Rewriter) -> int:
+def dtype_of(tensor: Tensor, rewriter: Rewriter) -> int:
+    """The type of a tensor, by TensorFlow's number."""
     return op_types.port_types(tensor.node, rewriter.graph.library).outputs[tensor.port]

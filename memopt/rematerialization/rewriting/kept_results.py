@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.graph.xla_ops import Fusion, fusion_of
-from memopt.rematerialization.rewriting.apply import original_names
+from memopt.rematerialization.rewriting.apply import find_original
 from memopt.rematerialization.rewriting.data_triggers import can_wait, is_mask
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ _FUSED = frozenset({Fusion.CHEAP, Fusion.COSTLY})
 _MADE_TOGETHER = _FUSED | {Fusion.REDUCTION, Fusion.VIEW}
 _LEAST_BYTES = 4096
 _PRODUCTS = frozenset({"Mul", "MulNoNan", "Square", "SquaredDifference", "LeakyRelu"})
-_NORMALIZATION = "FusedBatchNorm"
+NORMALIZATION = "FusedBatchNorm"
+"""What ops begin with that multiply, add and take averages."""
 
 
 def find_kept(rewriter: Rewriter, context: Context, backward: Collection[str]) -> list[Tensor]:
@@ -41,7 +42,11 @@ def find_kept(rewriter: Rewriter, context: Context, backward: Collection[str]) -
         if fusion_of(node) is not Fusion.CHEAP or node.name in context.named:
             continue
         outputs = context.properties.outputs(node.name)
-        if not outputs or outputs[0].least_bytes < _LEAST_BYTES or _is_in(node, backward):
+        if (
+            not outputs
+            or outputs[0].least_bytes < _LEAST_BYTES
+            or find_original(node.name, backward)
+        ):
             continue
         tensor = node.output(0)
         if is_mask(tensor, rewriter):
@@ -57,7 +62,7 @@ def _is_read_behind(mask: Tensor, backward: Collection[str]) -> bool:
     """Whether only fusions read a mask, and some of the backward part."""
     readers = find_readers(mask)
     is_fused = all(fusion_of(reader) in _FUSED for reader in readers)
-    return is_fused and any(_is_in(reader, backward) for reader in readers)
+    return is_fused and any(find_original(reader.name, backward) for reader in readers)
 
 
 def _is_read_both_ways(tensor: Tensor) -> bool:
@@ -81,16 +86,11 @@ def may_round(tensor: Tensor, rewriter: Rewriter) -> bool:
         node = pending.pop()
         if node in seen or fusion_of(node) not in _MADE_TOGETHER:
             continue
-        if node.op in _PRODUCTS or node.op.startswith(_NORMALIZATION):
+        if node.op in _PRODUCTS or node.op.startswith(NORMALIZATION):
             return True
         seen.add(node)
         pending.extend(source.node for source in node.inputs)
     return False
-
-
-def _is_in(node: Node, names: Collection[str]) -> bool:
-    """Whether a node, or what it is a copy of, is among those that are named."""
-    return any(name in names for name in original_names(node.name))
 
 
 def find_readers(tensor: Tensor) -> set[Node]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memopt.buffers.buffer_graph import simulate
-from memopt.graph.copy_names import COPY_PREFIX
+from memopt.graph.copy_names import COPY_PREFIX, is_copy
 from memopt.graph.traversal import Numbering
 from memopt.rematerialization.network import OUT_OF_REACH
 from memopt.rematerialization.plan_choice import make_plan
@@ -238,7 +238,7 @@ class MemoryLimiter:
         numbering = Numbering.of(self._rewriter.graph)
         sequence = [numbering.place(node) for node in nodes]
         graph = step.buffer_graph
-        copies = {place for place in sequence if graph.nodes[place].name.startswith(COPY_PREFIX)}
+        copies = {place for place in sequence if is_copy(graph.nodes[place].name)}
         for before, after in find_device_waits(graph, sequence, step.devices, copies):
             node = graph.nodes[after]
             self._rewriter.set_control_inputs(node, (*node.control_inputs, graph.nodes[before]))

@@ -11,10 +11,10 @@ from memopt.graph.op_types import DT_INT32
 from memopt.shapes.tensor_properties import ELEMENT_BYTES, TensorProperties
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from memopt.context import Context
-    from memopt.graph.graph import Tensor
+    from memopt.graph.graph import Node, Tensor
     from memopt.graph.rewriter import Rewriter
 
 
@@ -78,6 +78,12 @@ class NodeBuilder:
             shape = tuple(dim.size for dim in value.tensor.tensor_shape.dim)
             self._constants[key] = self.note(node.output(0), shape, dtype)
         return self._constants[key]
+
+    def read_instead(self, readers: Iterable[Node], before: Tensor, after: Tensor) -> None:
+        """Let nodes read a tensor in the place of another."""
+        for reader in dict.fromkeys(readers):
+            inputs = [after if one == before else one for one in reader.inputs]
+            self.rewriter.set_inputs(reader, inputs)
 
     def free_name(self, name: str) -> str:
         """A name with the prefix that no node has."""

@@ -7,19 +7,24 @@ bits of its original if its kernel begins with the same results in memory, and e
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from memopt.graph import op_types
-from memopt.graph.copy_names import COPY_PREFIX, free_name
+from memopt.graph.copy_names import COPY_PREFIX, free_name, is_copy
 from memopt.graph.functiondef import ARGUMENT
 from memopt.graph.op_types import DT_FLOAT
 from memopt.graph.xla_ops import Fusion, fusion_of
-from memopt.rematerialization.rewriting.apply import original_names
-from memopt.rematerialization.rewriting.data_triggers import DataTriggers, can_wait, least_bytes
-from memopt.rematerialization.rewriting.kept_results import find_readers
+from memopt.rematerialization.rewriting.apply import find_original
+from memopt.rematerialization.rewriting.data_triggers import (
+    DataTriggers,
+    can_wait,
+    dtype_of,
+    least_bytes,
+)
+from memopt.rematerialization.rewriting.kept_results import NORMALIZATION, find_readers
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from memopt.context import Context
     from memopt.graph.graph import Node, Tensor
@@ -29,8 +34,6 @@ _COMPUTED = frozenset({Fusion.CHEAP, Fusion.COSTLY})
 _FUSED = _COMPUTED | {Fusion.VIEW}
 _READS = "ReadVariableOp"
 _SOURCES = frozenset({"Placeholder", ARGUMENT, "VarHandleOp"})
-_NORMALIZATION = "FusedBatchNorm"
-"""What ops begin with that take averages, too."""
 _MOVES = frozenset(
     "BatchToSpaceND BroadcastTo Concat ConcatV2 ConjugateTranspose DepthToSpace Fill MirrorPad "
     "OneHot Pack Pad PadV2 Range ReverseV2 Slice SpaceToBatchND SpaceToDepth Split SplitV "
@@ -62,21 +65,17 @@ def copy_operands(rewriter: Rewriter, context: Context, order: Sequence[Node]) -
     if not context.stored:
         return list(order)
     found: list[Node] = []
-    copies: dict[Node, Node] = {}
-    was_copy = False
-    for node in order:
-        is_copy = _is_copy(node)
-        if is_copy and not was_copy:
-            copies = {}
-        was_copy = is_copy
-        if is_copy:
-            for source in _computed_for(node, copies, rewriter, context.stored):
-                copies[source] = _copied(rewriter, context, source, copies)
-                found.append(copies[source])
-            inputs = _from_copies(node, copies)
-            if inputs != list(node.inputs):
-                rewriter.set_inputs(node, inputs)
-        found.append(node)
+    for are_copies, run in groupby(order, key=lambda node: is_copy(node.name)):
+        copies: dict[Node, Node] = {}
+        for node in run:
+            if are_copies:
+                for source in _computed_for(node, copies, rewriter, context.stored):
+                    copies[source] = _copied(rewriter, context, source, copies)
+                    found.append(copies[source])
+                inputs = _from_copies(node, copies)
+                if inputs != list(node.inputs):
+                    rewriter.set_inputs(node, inputs)
+            found.append(node)
     return found
 
 
@@ -87,10 +86,11 @@ def _computed_for(
 
     def has_copy_to_come(tensor: Tensor) -> bool:
         node = tensor.node
-        is_own = node in copies or node in found or _is_copy(node)
+        is_own = node in copies or node in found or is_copy(node.name)
         is_fused = fusion_of(node) in _FUSED and bool(node.inputs)
-        is_fused = is_fused and node.op != _READS and not node.op.startswith(_NORMALIZATION)
-        return not is_own and is_fused and can_wait(tensor, rewriter) and not _is_in(node, stored)
+        is_fused = is_fused and node.op != _READS and not node.op.startswith(NORMALIZATION)
+        is_stored = find_original(node.name, stored) is not None
+        return not is_own and is_fused and can_wait(tensor, rewriter) and not is_stored
 
     found: dict[Node, None] = {}
     pending = [copy]
@@ -129,7 +129,7 @@ def _from_copies(node: Node, copies: Mapping[Node, Node]) -> list[Tensor]:
     ]
 
 
-def store_copies(rewriter: Rewriter, context: Context, order: Sequence[Node]) -> int:
+def store_copies(rewriter: Rewriter, context: Context, order: Sequence[Node]) -> None:
     """Have results of copies in memory where those of their originals are.
 
     Divided by a one that no compiler knows a result is what it was, and costly, so that XLA does
@@ -140,14 +140,11 @@ def store_copies(rewriter: Rewriter, context: Context, order: Sequence[Node]) ->
         rewriter: With an edit open.
         context: The sizes of tensors, and which results are stored.
         order: The nodes, copies among them.
-
-    Returns:
-        How many results are stored.
     """
     known = _find_known(rewriter, context)
-    if not context.stored or known is None:
-        return 0
-    return _Storing(rewriter, context, known).store([node for node in order if _is_copy(node)])
+    if context.stored and known is not None:
+        copies = [node for node in order if is_copy(node.name)]
+        _Storing(rewriter, context, known).store(copies)
 
 
 class _Storing:
@@ -157,40 +154,33 @@ class _Storing:
         self._known = known
         self._triggers = DataTriggers(rewriter, context)
 
-    def store(self, copies: Sequence[Node]) -> int:
+    def store(self, copies: Sequence[Node]) -> None:
         results = [node.output(0) for node in copies if self._has_to_be_stored(node)]
         if not results:
-            return 0
-        one = self._triggers.unknown_one(self._known)
-        stored = [self._divide(result, one) for result in results]
-        for result in stored:
+            return
+        triggers = self._triggers
+        one = triggers.unknown_one(self._known)
+        for result in [self._divide(result, one) for result in results]:
             end = self._find_end(result)
             if end is not None:
-                readers = _readers(end)
-                self._read(readers, end, self._triggers.hold([end], result)[end])
-        return len(stored)
+                readers = [user for user, _ in end.uses]
+                triggers.read_instead(readers, end, triggers.hold([end], result)[end])
 
     def _has_to_be_stored(self, copy: Node) -> bool:
         if copy.op in _MOVES or fusion_of(copy) not in _COMPUTED:
             return False
-        if not _is_in(copy, self._context.stored):
+        if find_original(copy.name, self._context.stored) is None:
             return False
         result = copy.output(0)
         if least_bytes(result, self._context.properties) < _LEAST_BYTES or not result.uses:
             return False
-        return _dtype(result, self._rewriter) == DT_FLOAT
+        return dtype_of(result, self._rewriter) == DT_FLOAT
 
     def _divide(self, result: Tensor, one: Tensor) -> Tensor:
-        readers, triggers = _readers(result), self._triggers
+        triggers, readers = self._triggers, [user for user, _ in result.uses]
         stored = triggers.add(result, "RealDiv", [result, one], T=DT_FLOAT)
-        self._read(readers, result, triggers.learn(stored, result, DT_FLOAT))
+        triggers.read_instead(readers, result, triggers.learn(stored, result, DT_FLOAT))
         return stored
-
-    def _read(self, readers: Iterable[Node], before: Tensor, after: Tensor) -> None:
-        """Let nodes read a tensor in the place of another."""
-        for reader in readers:
-            inputs = [after if one == before else one for one in reader.inputs]
-            self._rewriter.set_inputs(reader, inputs)
 
     def _find_end(self, result: Tensor) -> Tensor | None:
         """Where the kernel ends that reads a result; `None` if others than one do."""
@@ -204,7 +194,7 @@ class _Storing:
             if len(seen) >= _FARTHEST:
                 return None
             seen.add(node)
-            if _is_in(node, self._context.stored) and self._can_end(node):
+            if find_original(node.name, self._context.stored) and self._can_end(node):
                 return node.output(0)
             pending += [user for tensor in node.outputs for user, _ in tensor.uses]
         return None
@@ -224,23 +214,6 @@ def _find_known(rewriter: Rewriter, context: Context) -> Tensor | None:
         if (is_read or node.op in _SOURCES) and not node.control_inputs and node.outputs:
             tensor = node.output(0)
             is_there = least_bytes(tensor, context.properties) > 0
-            if is_there and _dtype(tensor, rewriter) == DT_FLOAT:
+            if is_there and dtype_of(tensor, rewriter) == DT_FLOAT:
                 return tensor
     return None
-
-
-def _readers(tensor: Tensor) -> list[Node]:
-    return list(dict.fromkeys(user for user, _ in tensor.uses))
-
-
-def _is_in(node: Node, names: Collection[str]) -> bool:
-    """Whether a node, or what it is a copy of, is among those that are named."""
-    return any(name in names for name in original_names(node.name))
-
-
-def _is_copy(node: Node) -> bool:
-    return node.name.startswith(COPY_PREFIX)
-
-
-def _dtype(tensor: Tensor, rewriter: Rewriter) -> int:
-    return op_types.port_types(tensor.node, rewriter.graph.library).outputs[tensor.port]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from memopt.graph.copy_names import COPY_PREFIX
+from memopt.graph.copy_names import is_copy
 from memopt.rematerialization.rewriting.data_triggers import can_wait, least_bytes
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ class _Holding:
 
     def hold(self) -> int:
         count, position = 0, 0
-        for is_copy, run in groupby(self._order, key=_is_copy):
+        for are_copies, run in groupby(self._order, key=lambda node: is_copy(node.name)):
             nodes = list(run)
-            if is_copy:
+            if are_copies:
                 count += self._hold_run(nodes, position)
             position += len(nodes)
         for node in self._order:
@@ -118,7 +118,9 @@ class _Holding:
         fit = [
             tensor
             for tensor in dict.fromkeys(copy.inputs)
-            if tensor != trigger and not _is_copy(tensor.node) and can_wait(tensor, self._rewriter)
+            if tensor != trigger
+            and not is_copy(tensor.node.name)
+            and can_wait(tensor, self._rewriter)
         ]
         computed = [tensor for tensor in fit if tensor.node.op != "ReadVariableOp"]
         return min(computed or fit, key=self._size_bytes, default=None)
@@ -139,7 +141,3 @@ class _Holding:
 
     def _size_bytes(self, tensor: Tensor) -> int:
         return least_bytes(tensor, self._properties)
-
-
-def _is_copy(node: Node) -> bool:
-    return node.name.startswith(COPY_PREFIX)

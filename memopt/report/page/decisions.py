@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memopt.cluster import ANY_CPU
 from memopt.costs.kernel_costs import KernelCosts
 from memopt.display import bytes_text
-from memopt.graph.copy_names import COPY_PREFIX
+from memopt.graph.copy_names import is_copy
 from memopt.report.page.model import Decision, Repeated, shown
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _of_edit(
 def _what(edit: Edit) -> str:
     if _ORDER in edit.reason:
         return "ordered"
-    if any(name.startswith(COPY_PREFIX) for name in edit.added):
+    if any(is_copy(name) for name in edit.added):
         return "recomputed"
     if any(name.startswith("swap_in_") for name in edit.added):
         return "swapped"
@@ -86,7 +86,7 @@ def repeated_of(report: OptimizationReport) -> tuple[Repeated, ...]:
     found: dict[str, list[int]] = {}
     for number in timeline.sequence:
         node = graph.nodes[number]
-        if not node.name.startswith(COPY_PREFIX):
+        if not is_copy(node.name):
             continue
         total = found.setdefault(node.op, [0, 0, 0])
         total[0] += 1

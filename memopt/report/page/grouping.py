@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from memopt.graph.copy_names import COPY_PREFIX
+from memopt.graph.copy_names import COPY_PREFIX, is_copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ _DEEPEST = 6
 
 def kind_of_name(name: str, *, is_backward: bool) -> int:
     """The kind of what a node makes that is free before the step ends."""
-    if name.startswith(COPY_PREFIX):
+    if is_copy(name):
         return RECOMPUTED
     if name.startswith(_RETURNS):
         return RETURNED
@@ -74,7 +74,7 @@ def find_backward(
         follows_forward[node] = any(follows_forward[one] for one in needed) or (
             bool(needed) and not is_named
         )
-        if names[node].startswith(COPY_PREFIX):
+        if is_copy(names[node]):
             continue
         spreads[node] = (is_named and follows_forward[node]) or any(spreads[one] for one in needed)
         found[node] = is_named or spreads[node]
