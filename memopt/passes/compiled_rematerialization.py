@@ -147,13 +147,13 @@ class CompiledRematerialization(Pass):
         # Not before it is used: it needs numpy.
         from memopt.rematerialization.planned.decisions import explain
 
+        if not self.alike:
+            context = replace(context, stored=frozenset())
         with rewriter.edit(reason, decisions=explain(plan.done, limits.forms)):
             order = apply_copies(rewriter, plan.done, context)
-            if self.alike:
-                order = copy_operands(rewriter, context, order)
+            order = copy_operands(rewriter, context, order)
             hold_copies(rewriter, context, order, self._triggers(rewriter, context))
-            if self.alike:
-                store_copies(rewriter, context, order)
+            store_copies(rewriter, context, order)
         return order
 
     def _make_plan(self, network: Network, limits: Limits) -> Plan:

@@ -21,6 +21,8 @@ _NO_RESULTS = frozenset(
     {"parameter", "constant", "tuple", "bitcast", "get-tuple-element", "broadcast"}
 )
 """Instructions that put nothing in memory, or what is no result of a step."""
+_MOVES = frozenset({"copy"})
+"""Instructions that bring what is computed elsewhere into another layout."""
 
 
 class _Instruction(NamedTuple):
@@ -103,7 +105,7 @@ def _computed_inside(inside: Sequence[_Instruction]) -> set[str]:
             readers[operand].append(instruction)
     found: set[str] = set()
     for instruction in inside:
-        if instruction.op in _NO_RESULTS or instruction.is_root:
+        if instruction.op in _NO_RESULTS | _MOVES or instruction.is_root:
             continue
         read_by = readers[instruction.name]
         if any(instruction.operations.isdisjoint(reader.operations) for reader in read_by):

@@ -33,6 +33,8 @@ _MOST_IN_VAIN = 4
 """How many plans for less may come out no lower than what there was before."""
 _SMALLEST = 0.02
 """The share of the original's own memory below which no limit is tried."""
+_FAR_LOWER = 0.7
+"""The share of a limit below which the same plan means that none needs less."""
 
 
 class Compiler(Protocol):
@@ -162,7 +164,7 @@ class Search:
             if form.step_bytes <= limit_bytes:
                 plans.low = max(plans.low, asked_bytes)
             else:
-                plans.high = min(plans.high, asked_bytes)
+                plans.exclude(asked_bytes, form)
                 in_vain += bool(form.planned_bytes) and form.step_bytes >= lowest_bytes
             asked_bytes = plans.inside(asked_bytes - (form.step_bytes - limit_bytes))
             if asked_bytes < least_bytes or plans.is_narrow(limit_bytes):
@@ -220,10 +222,26 @@ class Search:
 
 @dataclass
 class _Interval:
-    """Limits of plans: all below `low` came out with room left, all from `high` on too large."""
+    """Limits of plans: all below `low` came out with room left, all from `high` on too large.
+
+    Or too large as well, where no plan needs less: what is computed again has to be held, too, so
+    that the least for the planner need not be the least for the compiler.
+    """
 
     low: int
     high: int
+    _too_large: dict[int, Form] = field(default_factory=dict)
+
+    def exclude(self, asked_bytes: int, form: Form) -> None:
+        """Note that the form for a limit is too large: larger ones are, but for the floor."""
+        same = [asked for asked, known in self._too_large.items() if known is form]
+        others = [asked for asked, known in self._too_large.items() if known is not form]
+        self._too_large[asked_bytes] = form
+        if asked_bytes > max(same, default=0) * _FAR_LOWER:
+            self.high = min(self.high, asked_bytes)
+            return
+        self.low = max(self.low, *same)
+        self.high = min((asked for asked in others if asked > self.low), default=self.high)
 
     def inside(self, asked_bytes: int) -> int:
         """A limit, or one half-way where that is known to be of no use."""

@@ -107,6 +107,24 @@ def test_copies_begin_with_what_is_in_memory(plain_step: ConcreteFunction) -> No
     assert further.isdisjoint(stored)
 
 
+def test_averages_that_readers_divide_do_not_wait(plain_step: ConcreteFunction) -> None:
+    """Something else does: a reader adds to what it divides in one step, and rounds once."""
+    item = GrapplerItem.from_concrete_function(plain_step)
+    averages = {node.name for node in item.graph_def.node if node.op == "Mean"}
+    products = {node.name for node in item.graph_def.node if node.op == "MatMul"}
+    for stored, do_wait in ((products, False), (products | averages, True)):
+        after = rewritten(item, frozenset(stored), alike=True)
+        waiting = bits_of_what_waits(after)
+        assert waiting
+        assert (not averages.isdisjoint(waiting)) == do_wait
+
+
+def bits_of_what_waits(graph_def: GraphDef) -> set[str]:
+    """What is read for its bits, to which a zero is added."""
+    bits = {node.input[0] for node in graph_def.node if node.op == "BitwiseXor"}
+    return {node.input[0] for node in graph_def.node if node.name in bits}
+
+
 def test_what_was_stored_is_stored_again(plain_step: ConcreteFunction) -> None:
     item = GrapplerItem.from_concrete_function(plain_step)
     stored = frozenset(node.name for node in item.graph_def.node if node.op == "Erfc")

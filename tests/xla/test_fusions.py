@@ -53,6 +53,18 @@ def test_parts_of_one_operation_are_no_results() -> None:
     assert "sum" in stored
 
 
+def test_another_layout_of_a_result_is_no_computation() -> None:
+    """What a kernel reads stays where it is, though the kernel copies its own part of it."""
+    moved = """\
+%moved_and_added (param_0.3: f32[8,8]) -> f32[8,8] {
+  %param_0.3 = f32[8,8]{1,0} parameter(0)
+  %moved = f32[8,8]{0,1} copy(%param_0.3), metadata={op_name="product"}
+  ROOT %twice = f32[8,8]{0,1} add(%moved, %moved), metadata={op_name="twice"}
+}
+"""
+    assert "product" in stored_operations(PROGRAM.replace("ENTRY", moved + "ENTRY").splitlines())
+
+
 def test_of_no_program_nothing_is_known() -> None:
     assert stored_operations([]) == frozenset()
     assert stored_operations(["HloModule empty", "", "}"]) == frozenset()

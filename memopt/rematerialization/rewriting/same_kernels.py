@@ -25,6 +25,7 @@ from memopt.rematerialization.rewriting.kept_results import NORMALIZATION, find_
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from memopt.context import Context
     from memopt.graph.graph import Node, Tensor
@@ -56,7 +57,7 @@ def copy_operands(rewriter: Rewriter, context: Context, order: Sequence[Node]) -
 
     Args:
         rewriter: With an edit open.
-        context: The sizes of tensors, and which results are stored.
+        context: The sizes of tensors, and which results are stored; if none, nothing is done.
         order: The nodes in the order that was planned, copies among them.
 
     Returns:
@@ -65,11 +66,13 @@ def copy_operands(rewriter: Rewriter, context: Context, order: Sequence[Node]) -
     if not context.stored:
         return list(order)
     found: list[Node] = []
-    for are_copies, run in groupby(order, key=lambda node: is_copy(node.name)):
+    for are_copies, grouped in groupby(order, key=lambda node: is_copy(node.name)):
         copies: dict[Node, Node] = {}
+        run = list(grouped)
+        own = frozenset(run)
         for node in run:
             if are_copies:
-                for source in _computed_for(node, copies, rewriter, context.stored):
+                for source in _computed_for(node, own | copies.keys(), rewriter, context.stored):
                     copies[source] = _copied(rewriter, context, source, copies)
                     found.append(copies[source])
                 inputs = _from_copies(node, copies)
@@ -80,13 +83,20 @@ def copy_operands(rewriter: Rewriter, context: Context, order: Sequence[Node]) -
 
 
 def _computed_for(
-    copy: Node, copies: Mapping[Node, Node], rewriter: Rewriter, stored: frozenset[str]
+    copy: Node, own: AbstractSet[Node], rewriter: Rewriter, stored: frozenset[str]
 ) -> list[Node]:
-    """What is computed in the kernel of a copy's original and has no copy yet, producers first."""
+    """What is computed in the kernel of a copy's original and not in its run, producers first.
+
+    Args:
+        copy: The copy.
+        own: The copies of its run, and what has copies there.
+        rewriter: For types.
+        stored: The operations whose results are in memory.
+    """
 
     def has_copy_to_come(tensor: Tensor) -> bool:
         node = tensor.node
-        is_own = node in copies or node in found or is_copy(node.name)
+        is_own = node in own or node in found
         is_fused = fusion_of(node) in _FUSED and bool(node.inputs)
         is_fused = is_fused and node.op != _READS and not node.op.startswith(NORMALIZATION)
         is_stored = find_original(node.name, stored) is not None
@@ -129,6 +139,17 @@ def _from_copies(node: Node, copies: Mapping[Node, Node]) -> list[Tensor]:
     ]
 
 
+def is_divided_by_readers(tensor: Tensor, stored: frozenset[str]) -> bool:
+    """Whether a tensor is an average of which the sum is in memory: readers divide it, and add.
+
+    Args:
+        tensor: The tensor.
+        stored: The operations whose results are in memory.
+    """
+    is_average = tensor.node.op == "Mean" and bool(stored)
+    return is_average and find_original(tensor.node.name, stored) is None
+
+
 def store_copies(rewriter: Rewriter, context: Context, order: Sequence[Node]) -> None:
     """Have results of copies in memory where those of their originals are.
 
@@ -138,7 +159,7 @@ def store_copies(rewriter: Rewriter, context: Context, order: Sequence[Node]) ->
 
     Args:
         rewriter: With an edit open.
-        context: The sizes of tensors, and which results are stored.
+        context: The sizes of tensors, and which results are stored; if none, nothing is done.
         order: The nodes, copies among them.
     """
     known = _find_known(rewriter, context)

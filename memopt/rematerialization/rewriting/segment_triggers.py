@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph.copy_names import is_copy
 from memopt.rematerialization.rewriting.data_triggers import can_wait, least_bytes
+from memopt.rematerialization.rewriting.same_kernels import is_divided_by_readers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +41,7 @@ def hold_copies(
 
     Args:
         rewriter: With an edit open.
-        context: The sizes of tensors.
+        context: The sizes of tensors, and which results are stored, if that matters.
         order: The nodes in the order that was planned, copies among them.
         triggers: How tensors wait.
 
@@ -56,6 +57,7 @@ class _Holding:
     ) -> None:
         self._rewriter = rewriter
         self._properties = context.properties
+        self._stored = context.stored
         self._order = order
         self._triggers = triggers
         self._position = {node: position for position, node in enumerate(order)}
@@ -113,7 +115,8 @@ class _Holding:
     def _find_operand(self, copy: Node, trigger: Tensor) -> Tensor | None:
         """The operand of a copy that is to wait: the smallest that is no variable, if there is one.
 
-        Only what is there before the copies can wait for the trigger.
+        Only what is there before the copies can wait for the trigger. An average that its readers
+        divide cannot: copies that read nothing else are what their originals are.
         """
         fit = [
             tensor
@@ -121,6 +124,7 @@ class _Holding:
             if tensor != trigger
             and not is_copy(tensor.node.name)
             and can_wait(tensor, self._rewriter)
+            and not is_divided_by_readers(tensor, self._stored)
         ]
         computed = [tensor for tensor in fit if tensor.node.op != "ReadVariableOp"]
         return min(computed or fit, key=self._size_bytes, default=None)

@@ -1,0 +1,66 @@
+"""The search for a form that keeps a budget, with plans of which the compiler's peak is given."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from memopt.passes import CompiledRematerialization
+from memopt.xla.search import Form, Search
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ORIGINAL, FLOOR = 1000, 100
+"""What the step needs, and the lowest limit that the planner can keep."""
+
+
+def compiled(step_bytes: int) -> Any:
+    return SimpleNamespace(memory=SimpleNamespace(step_peak_bytes=step_bytes), graph_def=None)
+
+
+class Plans(Search):
+    """Looks among plans that need what is told, without making any."""
+
+    def __init__(self, peak_of: Callable[[int], int]) -> None:
+        compiler = SimpleNamespace(compile=lambda _: compiled(ORIGINAL))
+        item = cast("Any", SimpleNamespace(graph_def=None))
+        super().__init__(item, compiler, CompiledRematerialization(alike=False))
+        self.peak_of = peak_of
+
+    def _try(self, limit_bytes: int) -> Form:
+        if not limit_bytes:
+            return self.original
+        planned = max(limit_bytes, FLOOR)
+        for form in self.forms:
+            if form.planned_bytes == planned:
+                return form
+        self.forms.append(Form(compiled(self.peak_of(planned)), planned_bytes=planned))
+        return self.forms[-1]
+
+
+@pytest.mark.parametrize("limit", [900, 500, 300, 160])
+def test_plans_are_made_for_less_by_what_they_need_more(limit: int) -> None:
+    search = Plans(lambda planned: planned + 50)
+    form = search.within(limit)
+    assert form is not None
+    assert 0.92 * limit < form.step_bytes <= limit
+    assert len(search.forms) <= 4
+
+
+def test_the_lowest_plan_need_not_be_the_lowest_peak() -> None:
+    """Where nothing less can be planned, and that is too large, the best is something higher."""
+    search = Plans(lambda planned: 450 + abs(planned - 300))
+    form = search.within(500)
+    assert form is not None
+    assert form.step_bytes <= 500
+    assert form.planned_bytes > FLOOR
+
+
+def test_nothing_is_found_where_nothing_is_small_enough() -> None:
+    search = Plans(lambda planned: planned + 400)
+    assert search.within(450) is None
+    assert search.lowest.planned_bytes == FLOOR
+    assert len(search.forms) <= search.most_compilations
