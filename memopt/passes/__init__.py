@@ -6,6 +6,7 @@ from memopt.passes.base import Pass
 from memopt.passes.bypass_barriers import BypassBarriers
 from memopt.passes.checkpoint_loops import CheckpointLoops
 from memopt.passes.compiled_rematerialization import CompiledRematerialization
+from memopt.passes.depthwise_gradients import DepthwiseGradients
 from memopt.passes.effects_before_data import EffectsBeforeData
 from memopt.passes.fission import Fission
 from memopt.passes.fold_shapes import FoldShapes
@@ -48,6 +49,7 @@ PASSES: tuple[type[Pass], ...] = (
     # In the place of all others where XLA compiles the step.
     InlineCalls,
     PoolingGradients,
+    DepthwiseGradients,
     CompiledRematerialization,
 )
 
@@ -58,6 +60,7 @@ __all__ = [
     "CheckpointLoops",
     "CompiledRematerialization",
     "Context",
+    "DepthwiseGradients",
     "EffectsBeforeData",
     "Fission",
     "FoldShapes",

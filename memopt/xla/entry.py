@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memopt.display import bytes_text
 from memopt.errors import BudgetError, InvalidGraphError
 from memopt.passes.compiled_rematerialization import ALL, EXACT, CompiledRematerialization
+from memopt.passes.depthwise_gradients import DepthwiseGradients
 from memopt.passes.pooling_gradients import PoolingGradients
 from memopt.rematerialization.algorithms import BEST
 from memopt.runtime.function import build_function
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
     from memopt.options import Budget
+    from memopt.passes.base import Pass
     from memopt.result import PassReport
     from memopt.xla.buffer_assignment import CompiledMemory
     from memopt.xla.records import RecordingCompiler
@@ -176,10 +178,10 @@ def rewrite_program(program: Program, options: CompiledOptions) -> Found:
     program = replace(program, item=with_sizes_of(program.item, program.inputs))
     started = time.monotonic()
     found = _look(program, options)
-    if found.equal is False and options.same_bits and found.compares_maxima:
+    if found.equal is False and options.same_bits and found.has_other_gradients:
         # It may be their place in kernels with others that moved a bit.
         left_s = options.seconds - (time.monotonic() - started)
-        found = _look(program, replace(options, seconds=left_s), pooling=False)
+        found = _look(program, replace(options, seconds=left_s), other_gradients=False)
     if found.equal is False and options.same_bits:
         if found.limit_bytes and not options.nearest:
             raise _other_bits(found.search, found.form, found.limit_bytes)
@@ -203,13 +205,14 @@ class Found(NamedTuple):
     equal: bool | None
 
     @property
-    def compares_maxima(self) -> bool:
-        """Whether gradients of pooling are computed in another way."""
+    def has_other_gradients(self) -> bool:
+        """Whether gradients of pooling or of depthwise filters are computed in another way."""
+        names = {each.name for each in self.search.gradients}
         reports = self.form.reports
-        return any(each.name == PoolingGradients.name and each.edits for each in reports)
+        return any(each.name in names and each.edits for each in reports)
 
 
-def _look(program: Program, options: CompiledOptions, *, pooling: bool = True) -> Found:
+def _look(program: Program, options: CompiledOptions, *, other_gradients: bool = True) -> Found:
     with recording_compiler(program, remembers=options.remembers) as compiler:
         search = Search(
             program.item,
@@ -224,7 +227,7 @@ def _look(program: Program, options: CompiledOptions, *, pooling: bool = True) -
             ),
             most_compilations=options.most_compilations,
             seconds=options.seconds,
-            pooling=pooling,
+            gradients=_gradients() if other_gradients else (),
         )
         limit_bytes, form = find_form(search, options)
         equal = _is_equal(program, form, search, compiler)
@@ -233,6 +236,15 @@ def _look(program: Program, options: CompiledOptions, *, pooling: bool = True) -
             if other not in (form, search.original):
                 form, equal = other, _is_equal(program, other, search, compiler)
     return Found(search, limit_bytes, form, equal)
+
+
+def _gradients() -> tuple[Pass, ...]:
+    """Passes for gradients of which the compiler has no kernel; a GPU's has some of cuDNN's."""
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        return (PoolingGradients(),)
+    return (PoolingGradients(), DepthwiseGradients())
 
 
 def find_form(search: Search, options: CompiledOptions) -> tuple[int, Form]:

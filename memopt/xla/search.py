@@ -12,7 +12,6 @@ from memopt.errors import PassError
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.passes.compiled_rematerialization import NONE
 from memopt.passes.inline_calls import InlineCalls
-from memopt.passes.pooling_gradients import PoolingGradients
 from memopt.pipeline import Pipeline
 from memopt.progress import task
 from memopt.shapes.function_calls import CALLS
@@ -79,7 +78,7 @@ class Search:
         options: What the pass is run with; its limit is set here.
         most_compilations: How often the compiler is asked at most, the original included.
         seconds: After how many seconds no other form is looked for.
-        pooling: Whether gradients of max pooling are computed by comparing.
+        gradients: Passes that compute gradients for which XLA has no kernel in other ways.
         forms: What was compiled, in order; the original first.
     """
 
@@ -88,7 +87,7 @@ class Search:
     options: CompiledRematerialization
     most_compilations: int = 9
     seconds: float = math.inf
-    pooling: bool = True
+    gradients: tuple[Pass, ...] = ()
     forms: list[Form] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -199,8 +198,7 @@ class Search:
         graph = from_graph_def(self.item.graph_def)
         fetched = (name.partition(":")[0] for name in self.item.fetched_tensors)
         passes: list[Pass] = [replace(self.options, step_limit=limit_bytes)]
-        if self.pooling:
-            passes.insert(0, PoolingGradients())
+        passes[:0] = self.gradients
         # What a call gives is handed to the caller under its name only if it stays a call.
         if not any(name in graph and graph[name].op in CALLS for name in fetched):
             passes.insert(0, InlineCalls())

@@ -53,6 +53,7 @@ OPTIONS = {
     "rematerialization": ("rematerialization{algorithm=sqrt}",),
     "inline-calls": ("inline-calls",),
     "pooling-gradients": ("pooling-gradients",),
+    "depthwise-gradients": ("depthwise-gradients{channels=16}",),
     "compiled-rematerialization": (
         "compiled-rematerialization",
         "compiled-rematerialization{step_limit=65536,late_operands=true,algorithm=segments}",
@@ -230,6 +231,8 @@ def test_work_is_found_in_a_model(spec: str, tiny_item: Callable[[str], Grappler
         item = GrapplerItem.from_concrete_function(counting_step())
     if spec == "pooling-gradients":
         item = tiny_item("unet")
+    if spec.startswith("depthwise-gradients"):
+        item = tiny_item("mobilenetv2")
     if spec == "inline-calls":
         item = GrapplerItem.from_concrete_function(nested_step())
     if spec.startswith("fission"):

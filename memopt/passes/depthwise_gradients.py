@@ -1,0 +1,201 @@
+"""DepthwiseGradients: gradients of depthwise filters by groups of channels, as XLA needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from memopt.errors import OptionsError
+from memopt.graph.attributes import parse_attribute, type_attribute
+from memopt.graph.op_types import DT_INT32
+from memopt.graph.rewriter import Touches
+from memopt.passes.base import Pass
+from memopt.rematerialization.rewriting.node_builder import NodeBuilder
+
+if TYPE_CHECKING:
+    from memopt.context import Context
+    from memopt.graph.graph import Node, Tensor
+    from memopt.graph.rewriter import Rewriter
+
+_PREFIX = "Depthwise/"
+_DEPTHWISE = "DepthwiseConv2dNativeBackpropFilter"
+_GROUPED = "Conv2DBackpropFilter"
+_LAST = b"NHWC"
+_RANK = 4
+
+
+@dataclass(frozen=True)
+class DepthwiseGradients(Pass):
+    """Compute gradients of depthwise filters for some channels at a time, where XLA compiles them.
+
+    XLA's CPU compiler has no kernel for such a gradient. It multiplies every channel with every
+    other one, and takes what is of one channel alone out of that: for 960 channels and filters of
+    3 x 3 two tensors of 32 MiB, where the gradient has 34 KB. For 64 channels at a time it is the
+    fifteenth part of the work, and of the memory the 225th.
+
+    1. Considered is a DepthwiseConv2dNativeBackpropFilter, and a Conv2DBackpropFilter of as many
+       groups as it has channels.
+    2. Its channels are split into as many equal parts as there can be of at least `channels`.
+       Each part's gradient is computed alone, and all are joined.
+
+    Each element is a sum over samples and places, in the order that it has in the whole gradient
+    as long as parts are not small (with 6 channels it is another one).
+
+    Refused, with a reason in the report: other layouts; several filters for a channel, which XLA
+    adds up otherwise; filters of which no more is known; what is fed; what has too few channels,
+    or cannot be split into equal parts.
+    """
+
+    name: ClassVar[str] = "depthwise-gradients"
+    touches: ClassVar[frozenset[Touches]] = frozenset(
+        {Touches.NODES, Touches.DATA_EDGES, Touches.OPS, Touches.ATTRIBUTES}
+    )
+
+    channels: int = 64
+    """How many channels each part has at least."""
+
+    def __post_init__(self) -> None:
+        if self.channels < 1:
+            raise OptionsError(f"{self.name}: channels is less than 1")
+
+    def run(self, rewriter: Rewriter, context: Context) -> None:
+        """Split one gradient after the other, with an edit for each; linear in nodes."""
+        for node in [each for each in rewriter.graph if each.op in (_DEPTHWISE, _GROUPED)]:
+            filters = _filters_of(node, context)
+            if filters is None:
+                continue
+            parts = filters if isinstance(filters, str) else self._split(filters)
+            if isinstance(parts, str):
+                rewriter.decline(node, parts)
+                continue
+            reason = f"the gradients of filters are computed in {parts.number} parts, by channels"
+            with rewriter.edit(reason):
+                _Gradient(rewriter, context, node, parts).compute()
+
+    def _split(self, filters: _Filters) -> _Parts | str:
+        channels = filters.channels
+        most = channels // self.channels
+        count = next((n for n in range(most, 1, -1) if channels % n == 0), 1)
+        if count == 1:
+            return f"its {channels} channels are not split into parts of {self.channels} or more"
+        return _Parts(filters, count)
+
+
+class _Filters(NamedTuple):
+    """Filters that each read one channel.
+
+    Attributes:
+        shape: Of the filters: rows, columns, and channels in two dimensions.
+        axis: Of these two, the one that grows with the channels.
+    """
+
+    shape: tuple[int, ...]
+    axis: int
+
+    @property
+    def channels(self) -> int:
+        """How many channels are read."""
+        return self.shape[self.axis]
+
+
+class _Parts(NamedTuple):
+    """Filters in parts of as many channels each.
+
+    Attributes:
+        filters: All of them.
+        number: How many parts there are.
+    """
+
+    filters: _Filters
+    number: int
+
+    @property
+    def channels(self) -> int:
+        """How many channels each part reads."""
+        return self.filters.channels // self.number
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a part's filters."""
+        shape = list(self.filters.shape)
+        shape[self.filters.axis] = self.channels
+        return tuple(shape)
+
+
+def _filters_of(node: Node, context: Context) -> _Filters | str | None:
+    """The filters of a gradient, or why it stays as it is; `None` if they are not depthwise."""
+    shape, of_image = (
+        _certain_shape(tensor, context) for tensor in (node.output(0), node.inputs[0])
+    )
+    if shape is None or of_image is None or -1 in shape or len(of_image) != _RANK:
+        return "the shapes of the filters and of what they read are not known"
+    data_format = node.attributes["data_format"].s if "data_format" in node.attributes else _LAST
+    channels = of_image[-1 if data_format == _LAST else 1]
+    if node.op == _GROUPED and (shape[2] != 1 or channels != shape[3] or channels == 1):
+        return None
+    if node.name in context.fed:
+        return "it is fed, so nothing is computed"
+    if data_format != _LAST:
+        return "its channels do not come last"
+    axis, other = (2, 3) if node.op == _DEPTHWISE else (3, 2)
+    if shape[other] != 1:
+        return "it has several filters for a channel"
+    return _Filters(shape, axis)
+
+
+def _certain_shape(tensor: Tensor, context: Context) -> tuple[int, ...] | None:
+    outputs = context.properties.certain.outputs(tensor.node.name)
+    return outputs[tensor.port].shape if tensor.port < len(outputs) else None
+
+
+class _Gradient:
+    """Makes a gradient of filters the last one of operations that compute the same."""
+
+    def __init__(self, rewriter: Rewriter, context: Context, node: Node, parts: _Parts) -> None:
+        self._build = NodeBuilder(rewriter, context, _PREFIX)
+        self._rewriter = rewriter
+        self._context = context
+        self._node = node
+        self._parts = parts
+        self._dtype = node.attributes["T"].type
+
+    def compute(self) -> None:
+        """Make the operations; the last one has the node's name, readers and controls."""
+        parts = [self._compute_part(number) for number in range(self._parts.number)]
+        axis = self._constant(self._parts.filters.axis)
+        attributes = {"T": self._dtype, "Tidx": DT_INT32}
+        self._rewriter.set_op(
+            self._node,
+            "ConcatV2",
+            {
+                **{name: type_attribute(dtype) for name, dtype in attributes.items()},
+                "N": parse_attribute(str(len(parts))),
+            },
+        )
+        self._rewriter.set_inputs(self._node, [*parts, axis])
+
+    def _compute_part(self, number: int) -> Tensor:
+        image, _, gradient = self._node.inputs
+        sizes = self._constant(list(self._parts.shape))
+        made = self._rewriter.add_node(
+            self._build.free_name(f"{self._node.name}/Part"),
+            self._node.op,
+            inputs=[self._channels_of(image, number), sizes, self._channels_of(gradient, number)],
+            device=self._node.device,
+            attributes=dict(self._node.attributes),
+        )
+        return self._build.note(made.output(0), self._parts.shape, self._dtype)
+
+    def _channels_of(self, tensor: Tensor, number: int) -> Tensor:
+        """A part's channels of an image, or of the gradient of what was made of one."""
+        outputs = self._context.properties.outputs(tensor.node.name)
+        whole = outputs[tensor.port].shape if tensor.port < len(outputs) else None
+        count = self._parts.channels
+        start = self._constant([0, 0, 0, number * count])
+        size = self._constant([-1, -1, -1, count])
+        types = {"T": self._dtype, "Index": DT_INT32}
+        made = self._build.add(tensor, "Slice", [tensor, start, size], **types)
+        return self._build.note(made, (*whole[:3], count) if whole else None, self._dtype)
+
+    def _constant(self, numbers: object) -> Tensor:
+        return self._build.constant(self._node.output(0), numbers)
