@@ -73,12 +73,18 @@ class DepthwiseGradients(Pass):
                 _Gradient(rewriter, context, node, parts).compute()
 
     def _split(self, filters: _Filters) -> _Parts | str:
-        channels = filters.channels
-        most = channels // self.channels
-        count = next((n for n in range(most, 1, -1) if channels % n == 0), 1)
-        if count == 1:
-            return f"its {channels} channels are not split into parts of {self.channels} or more"
-        return _Parts(filters, count)
+        number = count_parts(filters.channels, self.channels)
+        if number == 1:
+            return (
+                f"its {filters.channels} channels are not split into parts of {self.channels} or "
+                "more"
+            )
+        return _Parts(filters, number)
+
+
+def count_parts(channels: int, least: int = DepthwiseGradients.channels) -> int:
+    """Into how many equal parts of at least some channels a depthwise gradient is split."""
+    return next((n for n in range(channels // least, 1, -1) if channels % n == 0), 1)
 
 
 class _Filters(NamedTuple):

@@ -13,6 +13,7 @@ from memopt.display import bytes_text
 from memopt.errors import InvalidGraphError, MemoptError
 from memopt.item import COMPILED, GrapplerItem, is_compiled
 from memopt.options import Budget, Level
+from memopt.plugin.depthwise import split_gradients
 from memopt.plugin.device_memory import device_budget
 from memopt.plugin.policy import Policy, current_policy
 from memopt.plugin.records import RECORDS, GraphRecord, fingerprint, say_rewritten
@@ -66,6 +67,8 @@ def warn_of_compiled(graph_def: GraphDef) -> None:
     for name in compiled_functions(graph_def):
         if name not in _Watch.seen:
             plain = plain_name(name)
+            if plain in _Watch.split:
+                continue
             is_part = plain in map(plain_name, _Watch.seen)
             _warn(plain, _DIFFERENTIATED if is_part else _TRACED_BEFORE)
 
@@ -89,6 +92,8 @@ class _Watch:
     watches_xla = True
     seen: set[str] = set()  # noqa: RUF012 - one for the process, as TensorFlow's functions are
     """The compiled functions that were looked at, by TensorFlow's names."""
+    split: set[str] = set()  # noqa: RUF012 - likewise
+    """Those whose gradients, taken outside, are computed in parts; by their authors' names."""
 
     def __call__(self, function: Any) -> None:
         if getattr(_busy, "is_set", False):
@@ -110,12 +115,32 @@ class _Watch:
             return
         name = function.function_def.signature.name
         self.seen.add(name)
+        if policy.level == Level.ORDERED:
+            self._split_gradients(function, graph_def)
         if why_not(graph_def, policy) or any(n.op == _CREATES for n in graph_def.node):
             return
         if policy.level != Level.ORDERED:
             _warn(plain_name(name), f"level {policy.level} has no effect on it")
             return
         _rewrite(function, graph_def, policy)
+
+    def _split_gradients(self, function: Any, graph_def: GraphDef) -> None:
+        started = time.monotonic()
+        count = split_gradients(function)
+        if not count:
+            return
+        self.split.add(plain_name(function.function_def.signature.name))
+        RECORDS.add(
+            GraphRecord(
+                fingerprint(graph_def),
+                "compiled",
+                "rewritten",
+                f"gradients of {count} depthwise convolutions are taken in parts, by channels",
+                Level.ORDERED,
+                len(graph_def.node),
+                milliseconds=_SECOND_MS * (time.monotonic() - started),
+            )
+        )
 
 
 def _rewrite(function: Any, graph_def: GraphDef, policy: Policy) -> None:

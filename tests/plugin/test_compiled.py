@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def train(options: str, folder: Path) -> dict[str, Any]:
+def train(options: str, folder: Path, channels: int = 64) -> dict[str, Any]:
     environment = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "XDG_CACHE_HOME": str(folder)}
-    return run_child("compiled", options, **environment)
+    return run_child("compiled", options, str(channels), **environment)
 
 
 @pytest.mark.slow
@@ -34,6 +34,19 @@ def test_measured_kernels_predict_what_xla_needs(tmp_path: Path) -> None:
     assert after - held == pytest.approx(measured["step_peak_bytes"], rel=0.02)
     assert measured["step_peak_bytes"] <= off["step_peak_bytes"]
     assert (tmp_path / "memopt" / "kernels.json").is_file()
+
+
+@pytest.mark.slow
+def test_gradients_of_depthwise_filters_are_taken_in_parts(tmp_path: Path) -> None:
+    """In a step that XLA does not compile, of convolutions that it does."""
+    channels = 256
+    off = train("", tmp_path, channels)
+    split = train("{}", tmp_path, channels)
+    assert split["losses"] == off["losses"]
+    assert split["weights"] == off["weights"]
+    full_bytes = 7 * 7 * channels * channels * 4
+    assert split["step_peak_bytes"] < off["step_peak_bytes"] - full_bytes
+    assert any("by channels" in reason for *_, reason in split["records"])
 
 
 def train_compiled(options: str, how: str) -> dict[str, Any]:

@@ -13,11 +13,12 @@ from support.programs.steps import digest
 LAYERS = 4
 
 
-def main(options: str) -> dict[str, Any]:
+def main(options: str, channels: str = "64") -> dict[str, Any]:
     """The peak of a step, and what came of the training.
 
     Args:
         options: The options of `memopt.enable` as JSON, or "" to leave it off.
+        channels: How many there are, each with a filter of its own.
     """
     import numpy as np
     import tensorflow as tf
@@ -33,10 +34,10 @@ def main(options: str) -> dict[str, Any]:
         recorder = TraceRecorder(Path(folder))
         recorder.start()
         filters = [
-            tf.Variable(random.standard_normal((7, 7, 1, 64), dtype=np.float32) / 8)
+            tf.Variable(random.standard_normal((7, 7, 1, int(channels)), dtype=np.float32) / 8)
             for _ in range(LAYERS)
         ]
-        images = tf.constant(random.standard_normal((4, 8, 8, 64), dtype=np.float32))
+        images = tf.constant(random.standard_normal((4, 8, 8, int(channels)), dtype=np.float32))
 
         @tf.function(jit_compile=True)  # type: ignore[untyped-decorator] # TensorFlow has no types
         def convolve(value: Any, weights: Any) -> Any:
