@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph.copy_names import is_copy
+from memopt.graph.xla_ops import Fusion, fusion_of
 from memopt.rematerialization.rewriting.data_triggers import can_wait, least_bytes
 from memopt.rematerialization.rewriting.same_kernels import is_divided_by_readers
 
@@ -51,6 +52,16 @@ def hold_copies(
     return _Holding(rewriter, context, order, triggers).hold()
 
 
+def _kernel_depths(order: Sequence[Node]) -> dict[Node, int]:
+    """How many kernels run one after the other before a node is there, at the most."""
+    depths: dict[Node, int] = {}
+    for node in order:
+        depth = max((depths.get(tensor.node, 0) for tensor in node.inputs), default=0)
+        is_kernel = fusion_of(node) in (Fusion.KERNEL, Fusion.REDUCTION)
+        depths[node] = depth + (is_kernel and bool(node.inputs))
+    return depths
+
+
 class _Holding:
     def __init__(
         self, rewriter: Rewriter, context: Context, order: Sequence[Node], triggers: Triggers
@@ -61,6 +72,7 @@ class _Holding:
         self._order = order
         self._triggers = triggers
         self._position = {node: position for position, node in enumerate(order)}
+        self._depths = _kernel_depths(order)
         self._versions: dict[Tensor, list[_Version]] = {}
         self._own: set[Node] = set()
 
@@ -100,17 +112,25 @@ class _Holding:
         return True
 
     def _find_trigger(self, start: int, behind: int) -> Tensor | None:
-        """The last tensor before a run of copies that is read behind it."""
+        """A tensor before a run of copies that is read behind it, made as late as there is one.
+
+        What is planned right before may have been ready long since: a moment of an optimizer that
+        waits for nothing, the update of a weight whose gradient was there some layers ago. So it is
+        the one behind the most kernels; of several the last.
+        """
+        found: tuple[int, Tensor] | None = None
         for node in reversed(self._order[max(0, start - _FARTHEST) : start]):
-            if node.op == "ReadVariableOp":
+            depth = self._depths[node]
+            if node.op == "ReadVariableOp" or (found is not None and depth <= found[0]):
                 continue
             for tensor in node.outputs:
                 if self._size_bytes(tensor) < _LEAST_BYTES or not can_wait(tensor, self._rewriter):
                     continue
                 uses = (self._position.get(user, -1) for user, _ in tensor.uses)
                 if any(position >= behind for position in uses):
-                    return tensor
-        return None
+                    found = depth, tensor
+                    break
+        return None if found is None else found[1]
 
     def _find_operand(self, copy: Node, trigger: Tensor) -> Tensor | None:
         """The operand of a copy that is to wait: the smallest that is no variable, if there is one.
