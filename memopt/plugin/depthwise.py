@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _AXES = {"Conv2D": 3, "DepthwiseConv2dNative": 2}
 """By op the dimension of the filters that grows with the channels."""
+_OTHER_GRADIENT = "_gradient_op_type"
 _RANK = 4
 _FEWEST_TO_HALVE = 2
 _KEPT = KeptFiles("depthwise", most_bytes=1 << 16)
@@ -69,7 +70,7 @@ def _convolutions(function: Any) -> Iterator[_Convolution]:
     """The depthwise convolutions of a function whose gradients can be split."""
     for operation in function.graph.get_operations():
         axis = _AXES.get(operation.type)
-        if axis is None or operation.get_attr("data_format") != b"NHWC":
+        if axis is None or operation.get_attr("data_format") != b"NHWC" or _has_own(operation):
             continue
         image, filters = (each.shape for each in operation.inputs)
         if image.rank != _RANK or not filters.is_fully_defined() or None in image[1:].as_list():
@@ -80,6 +81,12 @@ def _convolutions(function: Any) -> Iterator[_Convolution]:
             samples = _samples(image[0])
             if samples:
                 yield _Convolution(operation, samples)
+
+
+def _has_own(operation: Any) -> bool:
+    """Whether the author has given an operation another gradient than TensorFlow's."""
+    is_named = _OTHER_GRADIENT in operation.node_def.attr
+    return is_named or operation._gradient_function is not None  # noqa: SLF001
 
 
 def _samples(known: int | None) -> tuple[int, ...]:

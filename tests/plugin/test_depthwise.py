@@ -81,6 +81,20 @@ def test_others_are_left_alone(function: ConcreteFunction) -> None:
     assert all(one._gradient_function is None for one in function.graph.get_operations())
 
 
+def test_a_gradient_of_the_authors_stays() -> None:
+    @tf.RegisterGradient("OfTheAuthor")  # type: ignore[untyped-decorator] # no types there
+    def gradient(operation: Any, behind: Any) -> Any:
+        return behind, operation.inputs[1]
+
+    def convolve(image: Any, filters: Any) -> Any:
+        with tf.compat.v1.get_default_graph().gradient_override_map({"Conv2D": "OfTheAuthor"}):
+            return tf.nn.convolution(image, filters, padding="SAME")
+
+    specs = [tf.TensorSpec((2, 5, 5, 128)), tf.TensorSpec((3, 3, 1, 128))]
+    function = tf.function(convolve, jit_compile=True).get_concrete_function(*specs)
+    assert split_gradients(function) == 0
+
+
 def test_what_has_other_bits_stays_whole_and_is_not_tried_again(
     cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
