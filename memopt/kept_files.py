@@ -17,6 +17,7 @@ from memopt.io import write_local
 
 _CPUS = Path("/proc/cpuinfo")
 _DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tf-nightly")
+_EQUAL, _OTHER = b"equal", b"other"
 _SPARED = 0.9
 """The share of what a folder may hold that stays when files have to go."""
 
@@ -55,6 +56,14 @@ class KeptFiles:
             self._folder.mkdir(parents=True, exist_ok=True)
             write_local(str(self._folder / digest), data)
             self._remove_oldest()
+
+    def recall_equal(self, digest: str) -> bool | None:
+        """Whether two ways to compute had the same bits; `None` if that is not kept."""
+        return {_EQUAL: True, _OTHER: False}.get(self.find(digest) or b"")
+
+    def keep_equal(self, digest: str, *, is_equal: bool) -> None:
+        """Keep whether two ways to compute had the same bits, where that is possible."""
+        self.keep(digest, _EQUAL if is_equal else _OTHER)
 
     @property
     def _folder(self) -> Path:

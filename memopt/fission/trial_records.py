@@ -25,10 +25,6 @@ class Outcome(StrEnum):
     TOO_LARGE = "needs too much of this machine's memory to be tried"
 
 
-_ANSWERS = {b"equal": Outcome.EQUAL, b"other": Outcome.OTHER}
-"""What is kept of those that were found out, in files."""
-
-
 class TrialInput(NamedTuple):
     """What a kernel is given.
 
@@ -75,14 +71,13 @@ class Setting(NamedTuple):
 
 def recall(trial: Trial, settings: Sequence[Setting]) -> Outcome | None:
     """What came of a trial before; `None` if it was not made here yet."""
-    data = _KEPT.find(_digest(trial, settings))
-    return None if data is None else _ANSWERS.get(data)
+    is_equal = _KEPT.recall_equal(_digest(trial, settings))
+    return None if is_equal is None else Outcome.EQUAL if is_equal else Outcome.OTHER
 
 
 def remember(trial: Trial, settings: Sequence[Setting], outcome: Outcome) -> None:
     """Keep what came of a trial, where that is possible."""
-    data = next(data for data, answer in _ANSWERS.items() if answer is outcome)
-    _KEPT.keep(_digest(trial, settings), data)
+    _KEPT.keep_equal(_digest(trial, settings), is_equal=outcome is Outcome.EQUAL)
 
 
 def _digest(trial: Trial, settings: Sequence[Setting]) -> str:

@@ -130,9 +130,8 @@ class _Parts(NamedTuple):
 
 def _filters_of(node: Node, context: Context) -> _Filters | str | None:
     """The filters of a gradient, or why it stays as it is; `None` if they are not depthwise."""
-    shape, of_image = (
-        _certain_shape(tensor, context) for tensor in (node.output(0), node.inputs[0])
-    )
+    certain = context.properties.certain
+    shape, of_image = certain.shape(node.output(0).name), certain.shape(node.inputs[0].name)
     if shape is None or of_image is None or -1 in shape or len(of_image) != _RANK:
         return "the shapes of the filters and of what they read are not known"
     data_format = node.attributes["data_format"].s if "data_format" in node.attributes else _LAST
@@ -149,18 +148,12 @@ def _filters_of(node: Node, context: Context) -> _Filters | str | None:
     return _Filters(shape, axis)
 
 
-def _certain_shape(tensor: Tensor, context: Context) -> tuple[int, ...] | None:
-    outputs = context.properties.certain.outputs(tensor.node.name)
-    return outputs[tensor.port].shape if tensor.port < len(outputs) else None
-
-
 class _Gradient:
     """Makes a gradient of filters the last one of operations that compute the same."""
 
     def __init__(self, rewriter: Rewriter, context: Context, node: Node, parts: _Parts) -> None:
         self._build = NodeBuilder(rewriter, context, _PREFIX)
         self._rewriter = rewriter
-        self._context = context
         self._node = node
         self._parts = parts
         self._dtype = node.attributes["T"].type
@@ -169,15 +162,9 @@ class _Gradient:
         """Make the operations; the last one has the node's name, readers and controls."""
         parts = [self._compute_part(number) for number in range(self._parts.number)]
         axis = self._constant(self._parts.filters.axis)
-        attributes = {"T": self._dtype, "Tidx": DT_INT32}
-        self._rewriter.set_op(
-            self._node,
-            "ConcatV2",
-            {
-                **{name: type_attribute(dtype) for name, dtype in attributes.items()},
-                "N": parse_attribute(str(len(parts))),
-            },
-        )
+        types = {"T": type_attribute(self._dtype), "Tidx": type_attribute(DT_INT32)}
+        attributes = {**types, "N": parse_attribute(str(len(parts)))}
+        self._rewriter.set_op(self._node, "ConcatV2", attributes)
         self._rewriter.set_inputs(self._node, [*parts, axis])
 
     def _compute_part(self, number: int) -> Tensor:
@@ -194,8 +181,7 @@ class _Gradient:
 
     def _channels_of(self, tensor: Tensor, number: int) -> Tensor:
         """A part's channels of an image, or of the gradient of what was made of one."""
-        outputs = self._context.properties.outputs(tensor.node.name)
-        whole = outputs[tensor.port].shape if tensor.port < len(outputs) else None
+        whole = self._build.properties.shape(tensor.name)
         count = self._parts.channels
         start = self._constant([0, 0, 0, number * count])
         size = self._constant([-1, -1, -1, count])

@@ -94,13 +94,8 @@ def _windows_of(node: Node, context: Context) -> _Windows | str:
 def _fitted(node: Node, rows: int, columns: int, context: Context) -> _Windows | str:
     """The windows in the image, if it is known and they do not reach over its edges."""
     image = node.inputs[0]
-    known, certain = (
-        outputs[image.port].shape if image.port < len(outputs) else None
-        for outputs in (
-            context.properties.outputs(image.node.name),
-            context.properties.certain.outputs(image.node.name),
-        )
-    )
+    known = context.properties.shape(image.name)
+    certain = context.properties.certain.shape(image.name)
     if known is None or certain is None or len(certain) != _RANK or -1 in certain[1:]:
         return "the shape of the image is not known"
     _, height, width, channels = certain

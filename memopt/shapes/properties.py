@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from memopt.item import GrapplerItem
     from memopt.shapes.inference import Inference
-    from memopt.shapes.tensor_properties import NodeProperties, TensorProperties
+    from memopt.shapes.tensor_properties import NodeProperties, Shape, TensorProperties
 
 
 class Properties:
@@ -173,6 +173,15 @@ class Properties:
         node, _, port = name.rpartition(":")
         outputs = self.outputs(node)
         return outputs[int(port)] if int(port) < len(outputs) else None
+
+    def shape(self, name: str) -> Shape:
+        """The shape of a tensor, `node:port`; `None` when nothing is known of it.
+
+        Raises:
+            InvalidGraphError: TensorFlow refuses the graph; the message is TensorFlow's.
+        """
+        tensor = self.tensor(name)
+        return None if tensor is None else tensor.shape
 
     def size_bytes(self, name: str) -> int | None:
         """The bytes of a tensor, `node:port`; `None` when not known."""

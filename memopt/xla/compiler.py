@@ -25,6 +25,13 @@ FLAGS = "XLA_FLAGS"
 _MODULE = "memopt.xla.worker"
 
 
+def compiles_for_cpu() -> bool:
+    """Whether XLA compiles for a CPU here: there is no GPU."""
+    import tensorflow as tf
+
+    return not tf.config.list_physical_devices("GPU")
+
+
 class Compiled(NamedTuple):
     """A form of a step that was compiled.
 

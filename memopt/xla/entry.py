@@ -18,7 +18,7 @@ from memopt.runtime.program import Program
 from memopt.runtime.step_graph import node_name
 from memopt.runtime.verification import verify_programs
 from memopt.shapes.assumed import declared_shapes, with_sizes_of
-from memopt.xla.compiler import compiler_process
+from memopt.xla.compiler import compiler_process, compiles_for_cpu
 from memopt.xla.records import recording_compiler
 from memopt.xla.search import Search
 
@@ -240,11 +240,7 @@ def _look(program: Program, options: CompiledOptions, *, other_gradients: bool =
 
 def _gradients() -> tuple[Pass, ...]:
     """Passes for gradients of which the compiler has no kernel; a GPU's has some of cuDNN's."""
-    import tensorflow as tf
-
-    if tf.config.list_physical_devices("GPU"):
-        return (PoolingGradients(),)
-    return (PoolingGradients(), DepthwiseGradients())
+    return (PoolingGradients(), *([DepthwiseGradients()] if compiles_for_cpu() else []))
 
 
 def find_form(search: Search, options: CompiledOptions) -> tuple[int, Form]:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from memopt.xla.compiler import CompilerProcess
 
 _KEPT = KeptFiles("xla", most_bytes=16 << 20)
-_EQUAL, _OTHER = b"equal", b"other"
 
 
 class RecordingCompiler:
@@ -57,14 +56,13 @@ class RecordingCompiler:
         """Whether a form computed the same bits as the program; `None` if that is not known."""
         if not self._remembers:
             return None
-        found = _KEPT.find(self._digest(self._program.item.graph_def, graph_def))
-        return {_EQUAL: True, _OTHER: False}.get(found or b"")
+        return _KEPT.recall_equal(self._digest(self._program.item.graph_def, graph_def))
 
     def keep_equal(self, graph_def: GraphDef, *, is_equal: bool) -> None:
         """Remember whether a form computed the same bits as the program."""
         if self._remembers:
             digest = self._digest(self._program.item.graph_def, graph_def)
-            _KEPT.keep(digest, _EQUAL if is_equal else _OTHER)
+            _KEPT.keep_equal(digest, is_equal=is_equal)
 
     def _compile(self, graph_def: GraphDef) -> Compiled:
         if self._process is None:

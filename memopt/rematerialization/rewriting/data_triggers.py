@@ -55,8 +55,8 @@ def can_wait(tensor: Tensor, rewriter: Rewriter) -> bool:
 
 def least_bytes(tensor: Tensor, properties: Properties) -> int:
     """The bytes that a tensor has at least; 0 for one of which nothing is known."""
-    outputs = properties.outputs(tensor.node.name)
-    return outputs[tensor.port].least_bytes if tensor.port < len(outputs) else 0
+    known = properties.tensor(tensor.name)
+    return 0 if known is None else known.least_bytes
 
 
 def is_mask(tensor: Tensor, rewriter: Rewriter) -> bool:

@@ -47,10 +47,8 @@ class NodeBuilder:
 
     def learn(self, made: Tensor, like: Tensor, dtype: int) -> Tensor:
         """Note that a tensor has the shape of another, in elements of a type."""
-        outputs = self.properties.outputs(like.node.name)
-        if like.port < len(outputs):
-            self.note(made, outputs[like.port].shape, dtype)
-        return made
+        known = self.properties.tensor(like.name)
+        return made if known is None else self.note(made, known.shape, dtype)
 
     def note(self, made: Tensor, shape: tuple[int, ...] | None, dtype: int) -> Tensor:
         """Note the shape of a tensor, in elements of a type."""

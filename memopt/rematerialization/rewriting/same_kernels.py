@@ -162,8 +162,10 @@ def store_copies(rewriter: Rewriter, context: Context, order: Sequence[Node]) ->
         context: The sizes of tensors, and which results are stored; if none, nothing is done.
         order: The nodes, copies among them.
     """
+    if not context.stored:
+        return
     known = _find_known(rewriter, context)
-    if context.stored and known is not None:
+    if known is not None:
         copies = [node for node in order if is_copy(node.name)]
         _Storing(rewriter, context, known).store(copies)
 
