@@ -30,6 +30,8 @@ _ENOUGH = 0.92
 """The share of a limit that a form has to use for no larger one to be looked for."""
 _MOST_IN_VAIN = 4
 """How many plans for less may come out no lower than what there was before."""
+_SHARE_ALIKE = 0.6
+"""The share of compilations and time after which other kernels are tried, too."""
 _SMALLEST = 0.02
 """The share of the original's own memory below which no limit is tried."""
 _FAR_LOWER = 0.7
@@ -142,20 +144,25 @@ class Search:
         late = self.delay_operands()
         if late.step_bytes <= limit_bytes:
             return late
-        found = self._approach(limit_bytes)
+        found = self._approach(limit_bytes, _SHARE_ALIKE if self.options.alike else 1)
         if found is None and self.options.alike:
             # It takes some memory; what is computed in other kernels may have the same bits.
             self.options = replace(self.options, alike=False)
             found = self._approach(limit_bytes)
         return found
 
-    def _approach(self, limit_bytes: int) -> Form | None:
-        """Plan within the limit, and within less until the compiler says that it is kept."""
+    def _approach(self, limit_bytes: int, share: float = 1) -> Form | None:
+        """Plan within the limit, and within less until the compiler says that it is kept.
+
+        Args:
+            limit_bytes: Of the step's own memory.
+            share: Of all compilations and of all time, what may be over at the end.
+        """
         least_bytes = int(self.original.step_bytes * _SMALLEST)
         plans = _Interval(0, limit_bytes * 2)
         asked_bytes = limit_bytes
         in_vain = 0
-        while not self._is_over() and in_vain < _MOST_IN_VAIN:
+        while not self._is_over(share) and in_vain < _MOST_IN_VAIN:
             lowest_bytes = self.lowest.step_bytes
             form = self._try(asked_bytes)
             if limit_bytes * _ENOUGH < form.step_bytes <= limit_bytes:
@@ -171,9 +178,9 @@ class Search:
         found = [form for form in self.forms if form.step_bytes <= limit_bytes]
         return max(found, key=lambda form: form.step_bytes, default=None)
 
-    def _is_over(self) -> bool:
-        is_late = time.monotonic() - self._started > self.seconds
-        return is_late or len(self.forms) >= self.most_compilations
+    def _is_over(self, share: float) -> bool:
+        is_late = time.monotonic() - self._started > self.seconds * share
+        return is_late or len(self.forms) >= self.most_compilations * share
 
     def _compile(self, graph_def: GraphDef) -> Compiled:
         """Have a form compiled; XLA itself does not say how far it is."""

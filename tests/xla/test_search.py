@@ -24,20 +24,22 @@ def compiled(step_bytes: int) -> Any:
 class Plans(Search):
     """Looks among plans that need what is told, without making any."""
 
-    def __init__(self, peak_of: Callable[[int], int]) -> None:
+    def __init__(self, peak_of: Callable[[int], int], alike_bytes: int | None = None) -> None:
         compiler = SimpleNamespace(compile=lambda _: compiled(ORIGINAL))
         item = cast("Any", SimpleNamespace(graph_def=None))
-        super().__init__(item, compiler, CompiledRematerialization(alike=False))
+        super().__init__(item, compiler, CompiledRematerialization(alike=bool(alike_bytes)))
         self.peak_of = peak_of
+        self.alike_bytes = alike_bytes or 0
 
     def _try(self, limit_bytes: int) -> Form:
         if not limit_bytes:
             return self.original
         planned = max(limit_bytes, FLOOR)
         for form in self.forms:
-            if form.planned_bytes == planned:
+            if (form.planned_bytes, form.alike) == (planned, self.options.alike):
                 return form
-        self.forms.append(Form(compiled(self.peak_of(planned)), planned_bytes=planned))
+        peak_bytes = self.peak_of(planned) + self.alike_bytes * self.options.alike
+        self.forms.append(Form(compiled(peak_bytes), (), planned, self.options.alike))
         return self.forms[-1]
 
 
@@ -57,6 +59,16 @@ def test_the_lowest_plan_need_not_be_the_lowest_peak() -> None:
     assert form is not None
     assert form.step_bytes <= 500
     assert form.planned_bytes > FLOOR
+
+
+def test_other_kernels_get_their_share_of_the_search() -> None:
+    """Where like ones need too much whatever is planned."""
+    search = Plans(lambda planned: 450 + planned // 10, alike_bytes=60)
+    form = search.within(500)
+    assert form is not None
+    assert form.step_bytes <= 500
+    assert not form.alike
+    assert sum(each.alike for each in search.forms) <= 0.7 * search.most_compilations
 
 
 def test_nothing_is_found_where_nothing_is_small_enough() -> None:
