@@ -23,6 +23,7 @@ from memopt.passes import (
     EffectsBeforeData,
     Fission,
     FoldShapes,
+    MergeAddends,
     Ordering,
     Pass,
     PinSums,
@@ -138,7 +139,7 @@ class MemoryOptimizer(DisplayedFields):
                 )
             )
         if level.orders:
-            once += [PinSums(), EffectsBeforeData()]
+            once += [MergeAddends(), PinSums(), EffectsBeforeData()]
             if self.budget is not None:
                 first.append(CheckpointLoops())
                 once.append(RunningSums())

@@ -31,6 +31,7 @@ from memopt.passes import (
     Context,
     EffectsBeforeData,
     FoldShapes,
+    MergeAddends,
     Ordering,
     Pass,
     PinSums,
@@ -360,7 +361,7 @@ def test_a_level_of_our_own_swaps_in_a_better_way() -> None:
 def test_an_order_is_the_last_thing_that_a_level_makes() -> None:
     optimizer = MemoryOptimizer("ordered")
     assert optimizer.passes() == (
-        *(RELAX, PinSums(), EffectsBeforeData()),
+        *(RELAX, MergeAddends(), PinSums(), EffectsBeforeData()),
         *(BypassBarriers(), FoldShapes(), SerialLoops(), Ordering()),
     )
     assert not optimizer.pipeline().repeated

@@ -11,6 +11,7 @@ from memopt.passes.effects_before_data import EffectsBeforeData
 from memopt.passes.fission import Fission
 from memopt.passes.fold_shapes import FoldShapes
 from memopt.passes.inline_calls import InlineCalls
+from memopt.passes.merge_addends import MergeAddends
 from memopt.passes.ordering import Ordering
 from memopt.passes.pin_sums import PinSums
 from memopt.passes.pooling_gradients import PoolingGradients
@@ -27,6 +28,7 @@ PASSES: tuple[type[Pass], ...] = (
     # First, as in Grappler: it looks at the graph as the user wrote it.
     RelaxAllocator,
     # Before anything moves: what decides the bits of sums is held to what it is now.
+    MergeAddends,
     PinSums,
     # Before there is an order, in which all else would wait for data.
     EffectsBeforeData,
@@ -65,6 +67,7 @@ __all__ = [
     "Fission",
     "FoldShapes",
     "InlineCalls",
+    "MergeAddends",
     "Ordering",
     "Pass",
     "PinSums",

@@ -138,8 +138,8 @@ def _filters_of(node: Node, context: Context) -> _Filters | str | None:
     channels = of_image[-1 if data_format == _LAST else 1]
     if node.op == _GROUPED and (shape[2] != 1 or channels != shape[3] or channels == 1):
         return None
-    if node.name in context.fed:
-        return "it is fed, so nothing is computed"
+    if node.name in context.named:
+        return "it is fed, fetched or kept: it stays what it is called"
     if data_format != _LAST:
         return "its channels do not come last"
     axis, other = (2, 3) if node.op == _DEPTHWISE else (3, 2)

@@ -78,8 +78,8 @@ class _Windows(NamedTuple):
 
 def _windows_of(node: Node, context: Context) -> _Windows | str:
     """The windows of a gradient, or why it stays as it is."""
-    if node.name in context.fed:
-        return "it is fed, so nothing is computed"
+    if node.name in context.named:
+        return "it is fed, fetched or kept: it stays what it is called"
     attributes = node.attributes
     if attributes["T"].type not in (DT_FLOAT, DT_DOUBLE):
         return "its type is neither float nor double"

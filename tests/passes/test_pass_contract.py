@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 OPTIONS = {
     "checkpoint-loops": ("checkpoint-loops", "checkpoint-loops{segment_turns=2}"),
     "relax-allocator": ("relax-allocator",),
+    "merge-addends": ("merge-addends",),
     "pin-sums": ("pin-sums",),
     "effects-before-data": ("effects-before-data",),
     "running-sums": ("running-sums",),
@@ -95,6 +96,15 @@ n = Neg(m) {T=float}
 s = AddN(x, y, m) {N=3, T=float}
 """
 """No model has a sum whose bits depend on timing."""
+
+EQUAL_ADDENDS = """
+x = Placeholder() {dtype=float, shape=[4]}
+y = Placeholder() {dtype=float, shape=[4]}
+m = Mul(x, y) {T=float}
+n = Mul(y, x) {T=float}
+s = AddN(x, m, n) {N=3, T=float}
+"""
+"""No model computes an addend twice."""
 
 GPU = Device("GPU:0", "GPU", memory_bytes=1 << 10, num_cores=1, bandwidth_kb_per_s=1000)
 CPU = Device("CPU:0", "CPU", memory_bytes=1 << 10, num_cores=1, bandwidth_kb_per_s=1000)
@@ -218,27 +228,30 @@ def test_work_is_found_in_every_model(spec: str, outcomes: Callable[[str], Outco
     assert outcomes(spec).rewriter.modified
 
 
+def of_text(text: str, *fetched: str) -> GrapplerItem:
+    return GrapplerItem(to_graph_def(parse_graph(text)), ("x:0", "y:0"), fetched)
+
+
+WHERE_WORK_IS: dict[str, Callable[[Callable[[str], GrapplerItem]], GrapplerItem]] = {
+    "serial-loops": lambda tiny_item: tiny_item("lstm"),
+    "checkpoint-loops": lambda tiny_item: tiny_item("lstm"),
+    "running-sums": lambda tiny_item: tiny_item("bert"),
+    "merge-addends": lambda _: of_text(EQUAL_ADDENDS, "s"),
+    "pin-sums": lambda _: of_text(OPEN_SUM, "s", "n"),
+    "effects-before-data": lambda _: GrapplerItem.from_concrete_function(counting_step()),
+    "pooling-gradients": lambda tiny_item: tiny_item("unet"),
+    "depthwise-gradients": lambda tiny_item: tiny_item("mobilenetv2"),
+    "inline-calls": lambda _: GrapplerItem.from_concrete_function(nested_step()),
+    "fission": lambda _: GrapplerItem.from_concrete_function(attention_step().function),
+    "addn-scheduling": lambda _: GrapplerItem(addn_stages(3, device=GPU.name), fetch=("train",)),
+}
+"""By pass: what it changes, where that is not a model with large tensors."""
+
+
 @pytest.mark.parametrize("spec", [s for s in SPECS if s not in {*FIND_WORK, *NEED_HINTS}])
 def test_work_is_found_in_a_model(spec: str, tiny_item: Callable[[str], GrapplerItem]) -> None:
-    item = on_device(tiny_item(WITH_LARGE_TENSORS), GPU.name)
-    if spec == "serial-loops" or spec.startswith("checkpoint-loops"):
-        item = tiny_item("lstm")
-    if spec == "running-sums":
-        item = tiny_item("bert")
-    if spec == "pin-sums":
-        item = GrapplerItem(to_graph_def(parse_graph(OPEN_SUM)), ("x:0", "y:0"), ("s", "n"))
-    if spec == "effects-before-data":
-        item = GrapplerItem.from_concrete_function(counting_step())
-    if spec == "pooling-gradients":
-        item = tiny_item("unet")
-    if spec.startswith("depthwise-gradients"):
-        item = tiny_item("mobilenetv2")
-    if spec == "inline-calls":
-        item = GrapplerItem.from_concrete_function(nested_step())
-    if spec.startswith("fission"):
-        item = GrapplerItem.from_concrete_function(attention_step().function)
-    if spec.startswith("addn-scheduling"):
-        item = GrapplerItem(addn_stages(3, device=GPU.name), fetch=("train",))
+    make = WHERE_WORK_IS.get(spec.partition("{")[0])
+    item = on_device(tiny_item(WITH_LARGE_TENSORS), GPU.name) if make is None else make(tiny_item)
     assert run(spec, item).rewriter.modified
 
 
