@@ -96,6 +96,7 @@ class Signature:
         outputs: The declared outputs.
         function_attributes: Attributes that name functions.
         is_stateful: Whether running the op twice could differ from running it once.
+        is_commutative: Whether its inputs may stand in any order.
     """
 
     def __init__(self, op_def: OpDef) -> None:
@@ -105,6 +106,7 @@ class Signature:
             attr.name for attr in op_def.attr if attr.type in ("func", "list(func)")
         )
         self.is_stateful: bool = op_def.is_stateful
+        self.is_commutative: bool = op_def.is_commutative
         self._defaults: Mapping[str, Any] = {
             attr.name: attr.default_value for attr in op_def.attr if attr.HasField("default_value")
         }
@@ -226,6 +228,12 @@ def is_stateful(node: Node, library: FunctionLibrary | None = None) -> bool:
     """Whether running the node twice could differ from running it once; unknown ops are."""
     known = signature(node.op, library)
     return known is None or known.is_stateful
+
+
+def is_commutative(node: Node, library: FunctionLibrary | None = None) -> bool:
+    """Whether a node's inputs may stand in any order, as TensorFlow declares it of the op."""
+    known = signature(node.op, library)
+    return known is not None and known.is_commutative
 
 
 def called_functions(node: Node, library: FunctionLibrary) -> tuple[str, ...]:

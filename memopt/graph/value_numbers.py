@@ -6,11 +6,17 @@ optimizer_cse.cc), which it does in every function and session unless `opt_level
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from memopt.graph.attributes import attributes_key
 from memopt.graph.functiondef import ARGUMENT
-from memopt.graph.op_types import MERGES, REF_TYPE_OFFSET, is_stateful, port_types
+from memopt.graph.op_types import (
+    MERGES,
+    REF_TYPE_OFFSET,
+    is_commutative,
+    is_stateful,
+    port_types,
+)
 from memopt.graph.traversal import Numbering
 
 if TYPE_CHECKING:
@@ -40,7 +46,7 @@ def find_equal(graph: Graph, fed: Collection[str] = ()) -> list[list[Node]]:
         node = numbering.nodes[place]
         if node.name in fed or not _may_be_equal(node, graph):
             continue
-        group = groups.setdefault(_key(node, numbering, numbers), [])
+        group = groups.setdefault(_key(node, graph, numbering, numbers), [])
         group.append(place)
         numbers[place] = group[0]
     return [
@@ -56,27 +62,15 @@ def _may_be_equal(node: Node, graph: Graph) -> bool:
     return all(dtype < REF_TYPE_OFFSET for dtype in port_types(node, graph.library).inputs)
 
 
-def _key(node: Node, numbering: Numbering, numbers: list[int]) -> Hashable:
+def _key(node: Node, graph: Graph, numbering: Numbering, numbers: list[int]) -> Hashable:
     sources = numbering.producers[numbering.place(node)]
     count = len(node.inputs)
     inputs = [
         (numbers[source], tensor.port)
         for source, tensor in zip(sources[:count], node.inputs, strict=True)
     ]
-    if _is_commutative(node.op):
+    if is_commutative(node, graph.library):
         inputs.sort()
     controls = frozenset(numbers[source] for source in sources[count:])
-    attributes = frozenset((name, _bytes(value)) for name, value in node.attributes.items())
+    attributes = attributes_key(node.attributes.items())
     return node.op, node.device, attributes, tuple(inputs), controls
-
-
-def _bytes(value: Any) -> bytes:
-    return bytes(value.SerializeToString(deterministic=True))
-
-
-@cache
-def _is_commutative(op: str) -> bool:
-    from tensorflow.python.framework import op_def_registry
-
-    op_def = op_def_registry.get(op)
-    return op_def is not None and bool(op_def.is_commutative)
