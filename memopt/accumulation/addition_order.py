@@ -136,19 +136,6 @@ def addition_groups(terms: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
     return [terms[:first], *(terms[start : start + GROUP] for start in starts)]
 
 
-def find_disturbed_sum(numbering: Numbering, node: Node) -> Node | None:
-    """A sum whose order of addition could change if a node read its inputs earlier, or `None`.
-
-    It reads one of the same buffers, and does not wait for the node: then it may have to leave a
-    buffer alone today because the node has yet to read it.
-    """
-    for tensor in dict.fromkeys(node.inputs):
-        for reader in _find_sharing(tensor).readers:
-            if reader is not node and has_order(reader) and not leads_to(numbering, node, reader):
-                return reader
-    return None
-
-
 class _Sharing(NamedTuple):
     """A buffer that several tensors may share.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.accumulation.accumulators import running_sum_names
-from memopt.accumulation.addition_order import find_disturbed_sum
+from memopt.accumulation.shared_inputs import find_disturbed_sum
 from memopt.graph import op_types
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from memopt.accumulation.addition_order import AdditionOrders
     from memopt.context import Context
     from memopt.graph.graph import Graph, Node, Tensor
+    from memopt.shapes.properties import Properties
 
 _SUMS = frozenset({"AddN", "AccumulateNV2"})
 _FEWEST_INPUTS = 3
@@ -40,14 +41,16 @@ def find_taken_name(graph: Graph, names: Iterable[str]) -> str | None:
     return None if taken is None else f"the name {taken!r} is taken"
 
 
-def find_terms(graph: Graph, orders: AdditionOrders, node: Node) -> tuple[Tensor, ...] | str:
+def find_terms(
+    graph: Graph, orders: AdditionOrders, node: Node, properties: Properties
+) -> tuple[Tensor, ...] | str:
     """The inputs of a sum in an order in which running sums have its bits, or why there is none."""
     if node.attributes["T"].type == op_types.DT_VARIANT:
         return "it adds variants, which are no numbers"
     terms = orders.order(node)
     if terms is None:
         return "the order in which AddN adds depends on what has run already"
-    disturbed = find_disturbed_sum(orders.numbering, node)
+    disturbed = find_disturbed_sum(orders.numbering, node, properties)
     if disturbed is not None:
         return f"the order in which {disturbed.name!r} adds could change: it shares an input"
     return find_taken_name(graph, running_sum_names(node)) or terms

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from memopt.accumulation.addition_order import AdditionOrders
     from memopt.graph.graph import Node, Tensor
+    from memopt.graph.traversal import Numbering
     from memopt.shapes.properties import Properties
 
 _FORWARDED = dict.fromkeys(("Enter", "Exit", "NextIteration", "RefSwitch", "Switch"), 0)
@@ -52,9 +53,7 @@ def find_shared_inputs(nodes: Iterable[Node], properties: Properties) -> list[Sh
         if not has_order(node):
             continue
         for tensor in node.inputs:
-            root = tensor
-            while (source := handed_on(root, properties)) is not None:
-                root = source
+            root = _root(tensor, properties)
             if root not in found:
                 found[root] = _shared(root, properties)
     return [shared for shared in found.values() if shared is not None]
@@ -82,6 +81,20 @@ def find_open_readers(orders: AdditionOrders, node: Node, properties: Properties
     ]
 
 
+def find_disturbed_sum(numbering: Numbering, node: Node, properties: Properties) -> Node | None:
+    """A sum whose order of addition could change if a node read its inputs earlier, or `None`.
+
+    It reads one of the same buffers, and does not wait for the node: then it may have to leave a
+    buffer alone today because the node has yet to read it.
+    """
+    for root in dict.fromkeys(_root(tensor, properties) for tensor in node.inputs):
+        shared = _shared(root, properties)
+        for reader in () if shared is None else shared.sums:
+            if reader is not node and not leads_to(numbering, node, reader):
+                return reader
+    return None
+
+
 def find_added(nodes: Iterable[Node], properties: Properties) -> set[Tensor]:
     """The tensors whose buffers are read by sums whose order of addition counts.
 
@@ -89,14 +102,15 @@ def find_added(nodes: Iterable[Node], properties: Properties) -> set[Tensor]:
         nodes: Of a graph.
         properties: Sizes of their tensors.
     """
-    found: set[Tensor] = set()
-    for node in nodes:
-        for tensor in node.inputs if has_order(node) else ():
-            root = tensor
-            while (source := handed_on(root, properties)) is not None:
-                root = source
-            found.add(root)
-    return found
+    tensors = (tensor for node in nodes if has_order(node) for tensor in node.inputs)
+    return {_root(tensor, properties) for tensor in tensors}
+
+
+def _root(tensor: Tensor, properties: Properties) -> Tensor:
+    """The tensor for which the buffer of another was made, as far as it may be shared."""
+    while (source := handed_on(tensor, properties)) is not None:
+        tensor = source
+    return tensor
 
 
 def _shared(root: Tensor, properties: Properties) -> SharedInput | None:

@@ -202,7 +202,7 @@ class _Checks:
         return plan if missed is None else missed
 
     def _sums_plan(self, node: Node) -> _Plan | str:
-        terms = find_terms(self._graph, self._orders, node)
+        terms = find_terms(self._graph, self._orders, node, self._context.properties)
         if isinstance(terms, str):
             return terms
         releases = self._released(node)

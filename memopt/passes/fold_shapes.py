@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from memopt.accumulation.addition_order import find_disturbed_sum
+from memopt.accumulation.shared_inputs import find_disturbed_sum
 from memopt.graph import op_types
 from memopt.graph.removal import Removal
 from memopt.graph.rewriter import Touches
@@ -178,10 +178,13 @@ class _Fold:
             return "a number does not fit its type"
         if len(controls) > _MOST_CONTROLS:
             return f"a constant would have to wait for {len(controls)} nodes"
-        disturbed = find_disturbed_sum(self.numbering, node) if self._has_sums else None
+        disturbed = self._find_disturbed_sum(node) if self._has_sums else None
         if disturbed is not None:
             return f"the order in which {disturbed.name!r} adds could change"
         return None
+
+    def _find_disturbed_sum(self, node: Node) -> Node | None:
+        return find_disturbed_sum(self.numbering, node, self._context.properties)
 
     def _answer(self, op: str, shape: tuple[int, ...]) -> Array:
         as_array = self._arithmetic.as_array

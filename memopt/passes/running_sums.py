@@ -76,7 +76,7 @@ def _find_terms(
     fixed = find_fixed_use(node, context)
     if fixed is not None:
         return fixed
-    terms = find_terms(graph, orders, node)
+    terms = find_terms(graph, orders, node, context.properties)
     if isinstance(terms, str):
         return terms
     # All writers may run: there is no simulation that says which do.

@@ -25,12 +25,10 @@ if TYPE_CHECKING:
     from support.text_cases import TextCase
 
 CASES = read_cases(Path(__file__).parent / "cases" / "running_sums.txt")
-BRANCHES = 6
+OPS = ("Exp", "Sin", "Cos", "Tan", "Erf", "Sinh")
+BRANCHES = len(OPS)
 SIDE = 256
-ROWS = "\n".join(
-    f"b{number} = MatMul(x, x, ^m{number}) {{T=float}}\nm{number} = NoOp()"
-    for number in range(BRANCHES)
-)
+ROWS = "\n".join(f"b{number} = {op}(x) {{T=float}}" for number, op in enumerate(OPS))
 SUM = f"""
 x = Placeholder() {{dtype=float, shape=[{SIDE},{SIDE}]}}
 {ROWS}
