@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from memopt.graph.onednn_fusions import find_fused_pairs
 from memopt.passes.ordering import Ordering
 from memopt.planning.checker import judge
 from memopt.planning.initial_plans import unchanged
+from memopt.planning.planner import Planner
 from memopt.rematerialization.algorithms import (
     BEST,
     PATH,
@@ -29,6 +30,7 @@ from memopt.rematerialization.algorithms import (
 from memopt.rematerialization.limits import Limits
 from memopt.rematerialization.network import OUT_OF_REACH
 from memopt.rematerialization.plan_choice import make_plan
+from memopt.rematerialization.planned import algorithm
 from memopt.rematerialization.planned.algorithm import rematerialize_planned
 from memopt.rematerialization.planned.decisions import explain
 from memopt.rematerialization.planned.realization import realize
@@ -36,6 +38,7 @@ from memopt.rematerialization.planned.reduction import Reduction
 from memopt.rematerialization.rewriting.eligibility import network_of as eligible_network
 from memopt.rematerialization.storage.forms import Form
 from memopt.shapes.properties import Properties
+from memopt.time_limit import NO_LIMIT, TimeLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +66,28 @@ def test_a_network_needs_what_its_cost_graph_needs(seed: int) -> None:
     network = random_network(Random(seed), 60)
     graph = Reduction.of(network, {}).cost_graph
     assert judge(graph, graph.order.tolist()).peak_bytes == network.peak_bytes
+
+
+def test_a_search_that_may_be_the_only_one_leaves_room_for_what_it_neglects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network = random_network(Random(3), 60)
+    own_bytes = network.peak_bytes - network.buffer_graph.held_bytes
+    limit_bytes = network.buffer_graph.held_bytes + int(own_bytes * 0.8)
+    asked: list[int] = []
+    search = Planner.search
+
+    def noted(self: Planner, budget_bytes: int, *starts: Any, **options: Any) -> Any:
+        asked.append(budget_bytes)
+        return search(self, budget_bytes, *starts, **options)
+
+    monkeypatch.setattr(Planner, "search", noted)
+    monkeypatch.setattr(algorithm, "_SPARED", 10)
+    for time_limit in (NO_LIMIT, TimeLimit.after(600)):
+        rematerialize_planned(network, limit_bytes, forms={}, time_limit=time_limit)
+    first, second = asked
+    assert first == limit_bytes
+    assert second == limit_bytes - (limit_bytes - network.buffer_graph.held_bytes) // 10
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -30,6 +30,9 @@ _ATTEMPTS = 5
 """How often a limit is tried, each time with more of what was missing before taken off."""
 _NEXT_LOWER = 1024
 """Of the room, what is taken off at least: a few bytes less are still had by what is neglected."""
+_SPARED = 128
+"""The part of the room that a search leaves free which may be the only one there is time for: what
+is neglected takes about as much."""
 _LOWER = (0.7, 0.85, 0.93, 0.98)
 """Of the lowest peak so far, what is tried next for the lowest of all: far less first, since a
 search that is asked for much comes lower than one that is asked for little."""
@@ -236,8 +239,11 @@ class _Planning:
     ) -> tuple[Rematerialized, Steps]:
         """What keeps a limit once it is put together, or comes nearest to it."""
         found: list[tuple[Rematerialized, Steps]] = []
+        own_bytes = limit_bytes - self._held_bytes
+        least_bytes = own_bytes // _NEXT_LOWER
         room_bytes = limit_bytes
-        least_bytes = (limit_bytes - self._held_bytes) // _NEXT_LOWER
+        if not math.isinf(self._time_limit.end_s):
+            room_bytes = max(limit_bytes - own_bytes // _SPARED, self._floor_bytes)
         steps, is_within = self._planner.search(room_bytes, starts, insists=attempts > 1)
         for attempt in range(attempts):
             done = self._realize(steps)
