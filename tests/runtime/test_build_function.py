@@ -192,3 +192,24 @@ def test_graph_that_tensorflow_refuses(function: Any) -> None:
 
     with pytest.raises(InvalidGraphError, match="TensorFlow refuses the graph"):
         build_function(graph_def, function)
+
+
+def test_variables_are_gathered_from_and_scattered_into_by_coordinates() -> None:
+    table = tf.Variable(np.arange(12, dtype=np.float32).reshape(4, 3))
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator] # TensorFlow has no types
+    def step(places: Any) -> Any:
+        chosen = tf.gather_nd(table, places)
+        table.scatter_nd_sub(places, 0.5 * chosen)
+        return chosen
+
+    places = tf.constant([[1], [3]])
+    function = step.get_concrete_function(places)
+    graph_def = function.graph.as_graph_def()
+    built = build_function(graph_def, function)
+    imported = {node.name: node for node in built.graph.as_graph_def().node}
+    assert imported == {node.name: node for node in graph_def.node}
+    assert built(places).numpy().tolist() == [[3, 4, 5], [9, 10, 11]]
+    again = build_function(built.graph.as_graph_def(), built)
+    assert again(places).numpy().tolist() == [[1.5, 2, 2.5], [4.5, 5, 5.5]]
+    assert table.numpy()[1].tolist() == [0.75, 1, 1.25]
