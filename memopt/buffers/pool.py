@@ -22,7 +22,8 @@ class Pool:
         values: By a variable's handle: the buffer of its value by now.
         first_values: Likewise of the value that it has before the step.
         handed_out: The buffers of values of variables that were read, by whomever.
-        scattered: The handles of variables of which parts are updated: reads of them are copies.
+        sparse: The handles of variables of which parts are read or updated: whatever reads or
+            updates all of one copies it.
         unknown: By op and name of a node whose kernel no rule knows: the bytes that it reads and
             makes.
     """
@@ -35,7 +36,7 @@ class Pool:
     values: dict[int, int] = field(default_factory=dict)
     first_values: dict[int, int] = field(default_factory=dict)
     handed_out: set[int] = field(default_factory=set)
-    scattered: set[int] = field(default_factory=set)
+    sparse: set[int] = field(default_factory=set)
     unknown: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @property

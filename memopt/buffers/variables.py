@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from memopt.buffers.placed_tensors import PlacedTensors
     from memopt.graph.graph import Graph, Node, Tensor
 
-_SCATTERS = ("ResourceScatter", "ResourceSparseApply", "ResourceStridedSliceAssign")
-"""What ops begin with that update parts of variables; from then on each read copies all of them."""
+_SPARSE = (
+    *("ResourceGather", "ResourceScatter", "ResourceSparseApply"),
+    "ResourceStridedSliceAssign",
+)
+"""What ops begin with that read or update parts of variables; from then on whatever reads or
+updates all of one copies it (`copy_on_read_mode` in tensorflow/core/framework/resource_var.h)."""
 
 _UPDATES = ("AssignAddVariableOp", "AssignSubVariableOp", "ResourceApply")
 """What ops begin with that change the values of variables where they lie."""
@@ -33,7 +37,7 @@ class Variables:
         self._given = given
         self._handles: dict[Tensor, int] = {}
         self._shared_names: dict[bytes, int] = {}
-        self._scattered = tensors.graph.derived(_scattered)
+        self._sparse = tensors.graph.derived(_sparse)
 
     def handle(self, tensor: Tensor) -> int | None:
         """The variable that a resource stands for: the place of the first node that did."""
@@ -46,15 +50,15 @@ class Variables:
                 continue
             handle = self._source(node, port)
             self._handles[node.output(port)] = place if handle is None else handle
-            if node.output(port) in self._scattered:
-                self._tensors.pool.scattered.add(self._handles[node.output(port)])
+            if node.output(port) in self._sparse:
+                self._tensors.pool.sparse.add(self._handles[node.output(port)])
         if node.op == "VarHandleOp":
             name = node.attributes.get("shared_name")
             shared = name.s if name is not None else b""
             unique = shared or b"\0" + node.name.encode()
             self._handles[node.output()] = self._shared_names.setdefault(unique, place)
-            if node.output() in self._scattered:
-                self._tensors.pool.scattered.add(self._handles[node.output()])
+            if node.output() in self._sparse:
+                self._tensors.pool.sparse.add(self._handles[node.output()])
 
     def _source(self, node: Node, port: int) -> int | None:
         if node.op == ARGUMENT and self._given:
@@ -72,13 +76,16 @@ class Variables:
             value = self._value(handles[0], self._tensors.outputs(place)[0].least_bytes)
             tensors.hold(place, [value])
             tensors.pool.handed_out.add(value)
-            if handles[0] in tensors.pool.scattered:
+            if handles[0] in tensors.pool.sparse:
                 value = tensors.make(place, tensors.pool.size_bytes[value])
             tensors.give(place, value)
             return True
         if node.op == "AssignVariableOp":
             value = tensors.buffer(node.inputs[1])
-            tensors.hold(place, [self._value(handles[0], tensors.pool.size_bytes[value])])
+            size_bytes = tensors.pool.size_bytes[value]
+            tensors.hold(place, [self._value(handles[0], size_bytes)])
+            if handles[0] in tensors.pool.sparse:
+                value = tensors.make(place, size_bytes)
             tensors.pool.values[handles[0]] = value
             return True
         if node.op.startswith(_UPDATES):
@@ -89,14 +96,15 @@ class Variables:
         return False
 
     def _update(self, place: int, handle: int) -> None:
-        """A variable's value is changed where it lies unless somebody else holds it."""
+        """A variable's value is changed where it lies unless somebody else holds it, or might."""
         tensors = self._tensors
         node = tensors.numbering.nodes[place]
         given = [tensor for tensor in node.inputs if tensor not in self._handles]
         size_bytes = max((tensors.known(tensor).least_bytes for tensor in given), default=0)
         old = self._value(handle, size_bytes)
         tensors.hold(place, [old])
-        tensors.pool.values[handle] = tensors.make(place, tensors.pool.size_bytes[old], [old])
+        reusable = [] if handle in tensors.pool.sparse else [old]
+        tensors.pool.values[handle] = tensors.make(place, tensors.pool.size_bytes[old], reusable)
 
     def _value(self, handle: int, size_bytes: int) -> int:
         """The buffer of a variable's value by now; what it has before the step is made by none."""
@@ -106,11 +114,11 @@ class Variables:
         return pool.values[handle]
 
 
-def _scattered(nodes: Graph) -> set[Tensor]:
-    """The resources of which parts are updated, also as they come from others."""
+def _sparse(nodes: Graph) -> set[Tensor]:
+    """The resources of which parts are read or updated, also as they come from others."""
     found: set[Tensor] = set()
     for node in nodes:
-        if node.op.startswith(_SCATTERS):
+        if node.op.startswith(_SPARSE):
             tensor = node.inputs[0]
             while tensor not in found:
                 found.add(tensor)
