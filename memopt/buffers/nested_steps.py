@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -119,6 +120,9 @@ def _settle(loop: Loop, pool: Pool, read_elsewhere: Callable[[int], bool]) -> tu
     for buffer in kept:
         # It may keep the memory of which it is a piece.
         pool.size_bytes[buffer] = run.memory_bytes(buffer, pool.size_bytes[buffer])
+        if run.source(buffer) in inside:
+            # It lies there, so it takes over nothing that the loop is given.
+            pool.reusable[buffer] = [each for each in pool.reusable[buffer] if each in inside]
 
     def is_there(buffer: int) -> bool:
         """Whether its memory is that of a variable's value before the loop."""
@@ -150,7 +154,8 @@ def passing_bytes(turn: Turn, pool: Pool) -> int:
     return max(0, rise_bytes(turn, pool, lambda _: True) - given_bytes)
 
 
-class _Run(NamedTuple):
+@dataclass(frozen=True)
+class _Run:
     """What operations inside a node have in use.
 
     Attributes:
@@ -164,6 +169,16 @@ class _Run(NamedTuple):
     def memory_bytes(self, buffer: int, size_bytes: int) -> int:
         """The size of the memory in which a buffer of a size lies."""
         return self.timeline.larger_bytes.get(self.number[buffer], size_bytes)
+
+    def source(self, buffer: int) -> int | None:
+        """The buffer whose memory a buffer took over, if it did."""
+        source = self.timeline.reused.get(self.number[buffer])
+        return None if source is None else self.buffers[source]
+
+    @cached_property
+    def buffers(self) -> list[int]:
+        """By number in the timeline: the buffer."""
+        return list(self.number)
 
 
 def _simulated(inside: Turn | Loop, pool: Pool, is_held: Callable[[int], bool]) -> _Run:

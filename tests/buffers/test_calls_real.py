@@ -145,10 +145,22 @@ def updated_in_branches() -> tuple[Callable[[Any], Any], Any]:
     return step, totals
 
 
+def called_twice() -> tuple[Callable[[Any], Any], Any]:
+    """A function that adds what it is given to something of its own, called with what it gave."""
+    import tensorflow as tf
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator] # TensorFlow has no types
+    def activate(x: Any) -> Any:
+        return tf.nn.gelu(tf.tanh(x)) + x
+
+    return lambda x: tf.reduce_sum(tf.cumsum(activate(activate(tf.sin(x))))), None
+
+
 MADE = {
     "a branch": lambda: (kept_for_gradients(), None),
     "branches": updated_in_branches,
     "calls": updated_in_a_call,
+    "called twice": called_twice,
 }
 
 
