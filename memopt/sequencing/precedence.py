@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from memopt.graph.traversal import Numbering
 from memopt.sequencing.frames import find_loop_entries
+from memopt.sequencing.meetings import find_meetings
 from memopt.sequencing.state import find_state_order
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from memopt.buffers.buffer_graph import BufferGraph
-    from memopt.graph.graph import Graph
+    from memopt.graph.graph import Graph, Node
 
 
 class Precedence:
@@ -53,7 +54,7 @@ class Precedence:
         Beside data and control edges, operations on the same variable keep the order that they
         have in the program where one of them writes, and so do random and other stateful
         operations among each other, even where no edge says so. What enters a loop comes before
-        all that leaves it.
+        all that leaves it, and collectives that meet before what any of them gives.
 
         Args:
             graph: The graph.
@@ -67,9 +68,25 @@ class Precedence:
             if runs[enter]:
                 extended[condition].append(enter)
         by_edges = cls(extended, [place for place, it_runs in enumerate(runs) if it_runs])
+        by_edges = by_edges.with_meetings(buffer_graph.nodes)
+        extended = [list(before) for before in by_edges.producers]
         for before, after in find_state_order(graph, buffer_graph.nodes, by_edges.program):
             extended[after].append(before)
         return cls(extended, by_edges.program)
+
+    def with_meetings(self, nodes: Sequence[Node]) -> Precedence:
+        """The same where what waits for one collective waits for those that it meets.
+
+        Itself where there are none, or where they do not meet as it seems.
+        """
+        meetings = list(find_meetings(nodes, self.program))
+        if not meetings:
+            return self
+        extended = [list(before) for before in self.producers]
+        for before, after in meetings:
+            extended[after].append(before)
+        met = Precedence(extended, self.program)
+        return met if len(met.program) == len(self.program) else self
 
     def sorted_by(self, keys: Sequence[object]) -> list[int]:
         """The nodes that run, producers first, and of those that could run the least key next.

@@ -20,6 +20,7 @@ from memopt.rematerialization.rewriting.hints import (
     preferred,
 )
 from memopt.sequencing.frames import OUTSIDE, find_places
+from memopt.sequencing.meetings import find_meetings
 from memopt.sequencing.state import find_state_order
 
 if TYPE_CHECKING:
@@ -70,6 +71,11 @@ def network_of(
     ]
     for before, after in find_state_order(graph, nodes, sequence):
         followers[before].append(after)
+    position = {number: at for at, number in enumerate(sequence)}
+    for before, after in find_meetings(nodes, sequence):
+        # As the sequence has it, unless they do not meet as it seems.
+        if position[before] < position[after]:
+            followers[before].append(after)
     places = find_places(nodes, sequence)
     bound = {
         place[node]: shared.sums[0].name
