@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from memopt.accumulation.shared_inputs import find_added
+from memopt.graph.removal import Removal
 from memopt.graph.rewriter import Touches
 from memopt.graph.value_numbers import find_equal
 from memopt.passes.base import Pass
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from memopt.context import Context
     from memopt.graph.graph import Node
@@ -30,7 +31,8 @@ class MergeAddends(Pass):
 
     1. Considered are operations whose results' buffers an AddN of more than 2 inputs adds, no
        integers, and which are equal to others.
-    2. All who read one of the others, or wait for it, read the first of them instead.
+    2. All who read one of the others, or wait for it, read the first of them instead. The others
+       go, but for those by whose names operations are placed.
 
     Refused, with a reason in the report: to take out what is fed, fetched or kept.
     """
@@ -46,19 +48,21 @@ class MergeAddends(Pass):
         added = {tensor.node for tensor in find_added(graph, context.properties)}
         if not added:
             return
+        removal = Removal(graph, fetched=context.fetched, named=context.named)
         for group in find_equal(graph, context.fed):
             if added.isdisjoint(group):
                 continue
-            _merge(rewriter, context, group)
+            _merge(rewriter, context.named, group, removal)
 
 
-def _merge(rewriter: Rewriter, context: Context, group: Sequence[Node]) -> None:
-    named = [node for node in group if node.name in context.named]
-    first = (named or group)[0]
+def _merge(
+    rewriter: Rewriter, names: Collection[str], group: Sequence[Node], removal: Removal
+) -> None:
+    first = next((node for node in group if node.name in names), group[0])
     for node in group:
         if node is first:
             continue
-        if node.name in context.named:
+        if node.name in names:
             rewriter.decline(node, f"it computes what {first.name!r} does, but has to stay")
             continue
         with rewriter.edit(f"it computes what {first.name!r} does, and a sum reads it"):
@@ -67,4 +71,5 @@ def _merge(rewriter: Rewriter, context: Context, group: Sequence[Node]) -> None:
             for user in node.control_users:
                 others = [before for before in user.control_inputs if before is not node]
                 rewriter.set_control_inputs(user, (*others, first))
-            rewriter.remove_node(node)
+            if removal.can_remove(node):
+                rewriter.remove_node(node)
