@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 _SHAPE = "shape"
-
-
 _BY_COORDINATES = ("ResourceGatherNd", "ResourceScatterNd")
 """What ops begin with that take a resource for the variable, if nobody says what is behind it."""
 

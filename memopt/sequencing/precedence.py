@@ -68,11 +68,12 @@ class Precedence:
             if runs[enter]:
                 extended[condition].append(enter)
         by_edges = cls(extended, [place for place, it_runs in enumerate(runs) if it_runs])
-        by_edges = by_edges.with_meetings(buffer_graph.nodes)
-        extended = [list(before) for before in by_edges.producers]
-        for before, after in find_state_order(graph, buffer_graph.nodes, by_edges.program):
+        met = by_edges.with_meetings(buffer_graph.nodes)
+        if met is not by_edges:
+            extended = [list(before) for before in met.producers]
+        for before, after in find_state_order(graph, buffer_graph.nodes, met.program):
             extended[after].append(before)
-        return cls(extended, by_edges.program)
+        return cls(extended, met.program)
 
     def with_meetings(self, nodes: Sequence[Node]) -> Precedence:
         """The same where what waits for one collective waits for those that it meets.

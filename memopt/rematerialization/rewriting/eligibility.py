@@ -71,8 +71,9 @@ def network_of(
     ]
     for before, after in find_state_order(graph, nodes, sequence):
         followers[before].append(after)
-    position = {number: at for at, number in enumerate(sequence)}
-    for before, after in find_meetings(nodes, sequence):
+    meetings = list(find_meetings(nodes, sequence))
+    position = {number: at for at, number in enumerate(sequence)} if meetings else {}
+    for before, after in meetings:
         # As the sequence has it, unless they do not meet as it seems.
         if position[before] < position[after]:
             followers[before].append(after)
