@@ -42,16 +42,22 @@ def pop(
     )
 
 
-def empty_list(function: FunctionBody, push: Node, element: Shape) -> Value:
-    """An empty list of elements of the type that an operation puts into one."""
-    is_known = element is not None and -1 not in element
-    shape = function.add(
-        "Const", "element_shape", (), shape_attributes(element if is_known else None)
-    )
-    inputs = [f"{shape}:output:0", number(function, "most_elements", NO_LIMIT)]
-    attributes = list_attributes(push.attributes["element_dtype"].type)
-    name = function.add("EmptyTensorList", "kept", inputs, attributes)
+def empty_list(function: FunctionBody, push: Node, element: Shape, most: int) -> Value:
+    """An empty list of elements of the type that an operation puts into one, of so many at most."""
+    shape = function.add("Const", "element_shape", (), shape_attributes(known_shape(element)))
+    inputs = [f"{shape}:output:0", number(function, "most_elements", most)]
+    name = function.add("EmptyTensorList", "kept", inputs, list_attributes(pushed_type(push)))
     return Value(f"{name}:handle:0", DT_VARIANT, ())
+
+
+def pushed_type(push: Node) -> int:
+    """The type of what an operation puts into a list."""
+    return int(push.attributes["element_dtype"].type)
+
+
+def known_shape(element: Shape) -> Shape:
+    """What a list is told of its elements' shape: all of it or nothing."""
+    return element if element is not None and -1 not in element else None
 
 
 def list_attributes(dtype: int) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class FunctionBody:
             for node in self._function.node_def
             if node.op == "Identity" and self._source(node.input[0]) == argument.name
         ]
-        self._replace({f"{name}:value:0": argument.name for name in reads}, [*reads, *handed_on])
+        self.replace({f"{name}:value:0": argument.name for name in reads}, [*reads, *handed_on])
         for result in self._function.signature.output_arg:
             if self._source(self._function.ret[result.name]) == argument.name:
                 self._function.ret[result.name] = argument.name
@@ -111,6 +111,25 @@ class FunctionBody:
         for key, value in (attributes or {}).items():
             node.attr[key].CopyFrom(value)
         return str(node.name)
+
+    def replace(self, spelling: Mapping[str, str], nodes: Collection[str]) -> None:
+        """Let tensors be read from elsewhere, and nobody wait for nodes any more.
+
+        Args:
+            spelling: How a tensor was spelled, and how it is to be.
+            nodes: Names of operations.
+        """
+        waits = {f"^{name}" for name in nodes}
+        for node in self._function.node_def:
+            if any(name in spelling or name in waits for name in node.input):
+                inputs = [spelling.get(name, name) for name in node.input if name not in waits]
+                node.ClearField("input")
+                node.input.extend(inputs)
+        for name, value in self._function.ret.items():
+            self._function.ret[name] = spelling.get(value, value)
+        for name in [name for name, node in self._function.control_ret.items() if node in nodes]:
+            del self._function.control_ret[name]
+            self._function.signature.control_output.remove(name)
 
     def keep(self, arguments: Sequence[int], results: Sequence[int], *, effects: bool) -> None:
         """Keep some arguments and results, in order, and the operations that they need.
@@ -152,17 +171,6 @@ class FunctionBody:
         while (node := nodes.get(_node_of(spelling))) is not None and node.op == "Identity":
             spelling = node.input[0]
         return spelling
-
-    def _replace(self, spelling: Mapping[str, str], nodes: Collection[str]) -> None:
-        """Let tensors be read from elsewhere, and nobody wait for nodes any more."""
-        waits = {f"^{name}" for name in nodes}
-        for node in self._function.node_def:
-            if any(name in spelling or name in waits for name in node.input):
-                inputs = [spelling.get(name, name) for name in node.input if name not in waits]
-                node.ClearField("input")
-                node.input.extend(inputs)
-        for name, value in self._function.ret.items():
-            self._function.ret[name] = spelling.get(value, value)
 
     def _remove_dead(self) -> None:
         nodes = {node.name: node for node in self._function.node_def}

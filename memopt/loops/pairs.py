@@ -101,8 +101,51 @@ class UnfitError(Exception):
     """Why a loop cannot run again from the state of a turn."""
 
 
+class PairedLists(NamedTuple):
+    """A loop, another one that takes out of lists what it has put in, and these lists.
+
+    Positions are those of a loop's variables.
+
+    Attributes:
+        forward: The first loop.
+        backward: The other one.
+        lists: The positions of the lists, in the first loop and in the other.
+        unread: The positions of further lists in the first loop, of which nobody reads anything.
+    """
+
+    forward: Loop
+    backward: Loop
+    lists: tuple[tuple[int, int], ...]
+    unread: tuple[int, ...]
+
+    def pushed(self, position: int) -> Tensor:
+        """What a turn of the first loop puts into a list."""
+        return self.forward.body.results[position].node.inputs[1]
+
+    def popped(self, slot: int) -> Node:
+        """What takes it out in the other one."""
+        ((pop, _),) = self.backward.body.arguments[slot].output().uses
+        return pop
+
+
 def find_pairs(graph: Graph, named: Collection[str]) -> Iterator[tuple[Node, LoopPair | str]]:
     """The loops of which another one takes out what each turn has kept, or why one is left alone.
+
+    Args:
+        graph: The graph with the loops; their functions are in its library.
+        named: Names of the nodes that must stay; what they do not depend on does not run.
+    """
+    library = graph.library
+    for lists in find_paired_lists(graph, named):
+        assert isinstance(library, Library)
+        try:
+            yield lists.forward.node, _pair(lists, library)
+        except UnfitError as reason:
+            yield lists.forward.node, str(reason)
+
+
+def find_paired_lists(graph: Graph, named: Collection[str]) -> Iterator[PairedLists]:
+    """The loops of which another one takes out what each turn has put in.
 
     Pairs come in the order of the graph. A list counts where nobody but the loop puts into it, and
     nobody but one other loop takes out.
@@ -130,25 +173,13 @@ def find_pairs(graph: Graph, named: Collection[str]) -> Iterator[tuple[Node, Loo
                 if user is reader and _only_pops(backward, slot, named)
             )
             if lists:
-                try:
-                    yield node, _pair(_Lists(forward, backward, lists, unread), library)
-                except UnfitError as reason:
-                    yield node, str(reason)
+                yield PairedLists(forward, backward, lists, unread)
 
 
 def _running(graph: Graph, named: Collection[str]) -> Iterator[Node]:
     numbering = Numbering.of(graph)
     runs = numbering.running_for(named)
     return (node for node, is_running in zip(numbering.nodes, runs, strict=True) if is_running)
-
-
-class _Lists(NamedTuple):
-    """The lists of a pair of loops, as in `LoopPair`."""
-
-    forward: Loop
-    backward: Loop
-    lists: tuple[tuple[int, int], ...]
-    unread: tuple[int, ...]
 
 
 _ENDS = (ARGUMENT, RESULT)
@@ -219,7 +250,7 @@ def idle_readers(tensor: Tensor, named: Container[str] = ()) -> list[Node]:
     ]
 
 
-def _pair(known: _Lists, library: Library) -> LoopPair:
+def _pair(known: PairedLists, library: Library) -> LoopPair:
     """Everything that is known of a pair.
 
     Raises:
@@ -228,7 +259,7 @@ def _pair(known: _Lists, library: Library) -> LoopPair:
     forward, backward, lists, unread = known
     _require_one_device(forward, backward)
     filled = [position for position, _ in lists]
-    pushed = tuple(forward.body.results[position].node.inputs[1] for position in filled)
+    pushed = tuple(map(known.pushed, filled))
     needed = _needed(forward, pushed, {*filled, *unread}, library)
     types = op_types.port_types(forward.node, library).outputs
     state, fixed, variables = [], [], []

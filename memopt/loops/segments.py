@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from memopt.graph import op_types
 from memopt.graph.attributes import integer_attribute, type_attribute
 from memopt.graph.copy_names import free_name
-from memopt.graph.functiondef import to_function_def
 from memopt.graph.op_types import DT_INT32, DT_VARIANT
 from memopt.loops.bounded_loops import (
     Turns,
@@ -20,13 +19,16 @@ from memopt.loops.bounded_loops import (
 from memopt.loops.element_lists import (
     NO_LIMIT,
     empty_list,
+    known_shape,
     list_attributes,
     pop,
     push,
+    pushed_type,
     shape_attributes,
 )
 from memopt.loops.function_body import FunctionBody, Value
 from memopt.loops.pairs import idle_readers
+from memopt.loops.rewritten_loop import become, definition_of, read_only, variable_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from memopt.graph.rewriter import Rewriter
     from memopt.loops.bounded_loops import Ran
     from memopt.loops.function_body import Shape
-    from memopt.loops.pairs import Body, Loop, LoopPair
+    from memopt.loops.pairs import Loop, LoopPair
     from memopt.loops.worth import Cut
 
 STATELESS = "StatelessWhile"
@@ -119,7 +121,7 @@ class _Side(NamedTuple):
     @classmethod
     def of(cls, loop: Loop, lists: Collection[int], library: Library) -> _Side:
         types = op_types.port_types(loop.node, library).outputs
-        shapes = _shapes(loop.node, len(types))
+        shapes = variable_shapes(loop.node, len(types))
         named = (f"variable_{position}" for position in range(len(types)))
         stays = tuple(position for position in range(len(types)) if position not in lists)
         return cls(loop, stays, tuple(map(Value, named, types, shapes)))
@@ -129,9 +131,20 @@ class _Side(NamedTuple):
         """The variables that are no lists of the pair."""
         return [self.variables[position] for position in self.stays]
 
+    def handed_on(self, given: Mapping[int, Value], ran: Mapping[int, Value]) -> list[Value]:
+        """What a segment hands on of what it was given and of what its turns gave, by position.
+
+        What no turn changes does not pass through the turns: XLA has to see where a variable is
+        from.
+        """
+        hands_on = self.loop.body.hands_on
+        return [(given if hands_on(place) else ran)[place] for place in self.stays]
+
     def turns(self, name: str, positions: Sequence[int]) -> Turns:
         """Its turns with some of its variables only."""
-        body, test = (FunctionBody(_definition(each)) for each in (self.loop.body, self.loop.test))
+        body, test = (
+            FunctionBody(definition_of(each)) for each in (self.loop.body, self.loop.test)
+        )
         body.keep(positions, positions, effects=True)
         test.keep(positions, [0], effects=True)
         attributes = lasting_attributes(self.loop.node.attributes)
@@ -156,7 +169,8 @@ class _Writer:
         first, second = forward.loop.node, backward.loop.node
         anchors = self._anchors(first)
         turns = self._constant(first, "segment_turns", self._cut.turns, anchors)
-        lists = [self._empty_list(first, value, anchors) for value in self._kept]
+        most = self._limit(self._cut.segments)
+        lists = [self._empty_list(first, value, most, anchors) for value in self._kept]
         fixed = [first.inputs[position] for position in self._pair.fixed]
         for _, position in self._pair.lists:
             for reader in idle_readers(second.output(position)):
@@ -170,7 +184,7 @@ class _Writer:
         extra = [forward.variables[position] for position in self._pair.fixed]
         loop = self._segments(backward, self._backward_segment(), extra)
         given = [*second.inputs, turns, *checkpoints, *fixed]
-        self._become(second, backward.stays, loop_attributes(rewriter, *loop), given)
+        become(rewriter, second, backward.stays, loop_attributes(rewriter, *loop), given)
 
     def _begin(self, given: Sequence[Tensor], anchors: Sequence[Node]) -> Node:
         """The loop over the segments, from which the first one goes on if turns are left."""
@@ -178,15 +192,15 @@ class _Writer:
         turns, variables = self._segments(self._forward, self._forward_segment(), [])
         if not self._cut.last:
             attributes = loop_attributes(self._rewriter, turns, variables)
-            self._become(first, self._forward.stays, attributes, given)
+            become(self._rewriter, first, self._forward.stays, attributes, given)
             return first
         attributes = bounded_attributes(self._rewriter, turns, [*variables, _COUNT, _MOST])
         most = self._most_segments(first, anchors)
         begun = self._before(first, "segments", attributes, given, most, anchors)
-        self._go_on(begun)
+        self._go_on(begun, anchors)
         return begun
 
-    def _go_on(self, begun: Node) -> None:
+    def _go_on(self, begun: Node, anchors: Sequence[Node]) -> None:
         """Let the first loop begin where the segments end, without lists that nobody reads."""
         side, first = self._forward, self._forward.loop.node
         positions = [i for i in range(len(side.variables)) if i not in self._pair.unread]
@@ -197,8 +211,15 @@ class _Writer:
         given = list(first.inputs)
         for place, position in enumerate(side.stays):
             given[position] = begun.output(place)
-        attributes |= _read_only(first, positions)
-        self._become(first, positions, attributes, [given[position] for position in positions])
+        for (position, _), element in zip(self._pair.lists, self._elements, strict=True):
+            if not self._open:
+                # XLA makes room for as many elements as a list may have.
+                dtype = pushed_type(self._pair.forward.body.results[position].node)
+                value = Value(f"last_{position}", dtype, element)
+                given[position] = self._empty_list(first, value, self._cut.last, anchors)
+        attributes |= read_only(first, positions)
+        given = [given[position] for position in positions]
+        become(self._rewriter, first, positions, attributes, given)
 
     def _gradient_of_last(self, anchors: Sequence[Node]) -> list[Tensor]:
         """What the loop of the gradient gives after the turns that keep what they compute."""
@@ -206,7 +227,7 @@ class _Writer:
         positions = range(len(side.variables))
         turns = side.turns(f"{self._name}_last_gradient", positions)
         attributes = bounded_attributes(self._rewriter, turns, [*side.variables, _COUNT, _MOST])
-        attributes |= _read_only(second, positions)
+        attributes |= read_only(second, positions)
         last = self._turns_left(second, anchors)
         node = self._before(second, "last_turns", attributes, second.inputs, last, anchors)
         return [node.output(position) for position in positions]
@@ -260,35 +281,13 @@ class _Writer:
             attributes=attributes,
         )
 
-    def _become(
-        self,
-        node: Node,
-        positions: Sequence[int],
-        attributes: dict[str, Any],
-        given: Sequence[Tensor],
-    ) -> None:
-        """Make a loop in the graph another one; what reads it reads the same of it.
-
-        Args:
-            node: The loop.
-            positions: Those of its variables that are the first ones of the other.
-            attributes: What the other one is told.
-            given: What it is given.
-        """
-        for place, position in enumerate(positions):
-            # Nobody reads what stood at the lower position any more.
-            if place != position:
-                self._rewriter.replace_uses(node.output(position), node.output(place))
-        self._rewriter.set_op(node, node.op, attributes)
-        self._rewriter.set_inputs(node, given)
-
     def _segments(
         self, side: _Side, segment: FunctionBody, extra: Sequence[Value]
     ) -> tuple[Turns, list[Value]]:
         """A loop over segments, and its variables."""
         node = side.loop.node
         variables = [*side.staying, _MOST, *self._kept_lists, *extra]
-        test = FunctionBody(_definition(side.loop.test))
+        test = FunctionBody(definition_of(side.loop.test))
         test.keep(side.stays, [0], effects=True)
         for value in variables[len(side.stays) :]:
             _argument(test, value)
@@ -297,7 +296,7 @@ class _Writer:
             **lasting_attributes(node.attributes),
             # Two segments at once would keep what two need.
             op_types.TURNS_AT_ONCE: integer_attribute(1),
-            **_read_only(node, side.stays),
+            **read_only(node, side.stays),
         }
         return Turns(node.op, attributes, test, segment, f"{self._name}_{role}"), variables
 
@@ -327,7 +326,8 @@ class _Writer:
         pushed = [push(segment, *each) for each in zip(lists, values, strict=True)]
         turns = side.turns(f"{self._name}_turns", side.stays)
         ran = add_bounded_loop(segment, self._rewriter, turns, list(given.values()), most)
-        for value in (*ran.results, most, *pushed):
+        results = side.handed_on(given, dict(zip(side.stays, ran.results, strict=True)))
+        for value in (*results, most, *pushed):
             segment.add_result(value)
         return segment
 
@@ -347,7 +347,7 @@ class _Writer:
         turns = side.turns(f"{self._name}_gradient", positions)
         values = [given[i] if i in given else taken[i] for i in positions]
         ran = add_bounded_loop(segment, self._rewriter, turns, values, again.turns)
-        results = [ran.results[position] for position in side.stays]
+        results = side.handed_on(given, dict(enumerate(ran.results)))
         for value in (*results, most, *(rest for rest, _ in popped), *fixed):
             segment.add_result(value)
         return segment
@@ -381,7 +381,9 @@ class _Writer:
         turns.body.keep(positions, positions, effects=False)
         turns.test.keep(positions, [0], effects=False)
         empty = [
-            empty_list(segment, loop.body.results[position].node, shape)
+            empty_list(
+                segment, loop.body.results[position].node, shape, self._limit(self._cut.turns)
+            )
             for position, shape in zip(filled, self._elements, strict=True)
         ]
         given = [*values, *fixed, *empty]
@@ -417,8 +419,12 @@ class _Writer:
             attributes=integers(value),
         ).output()
 
-    def _empty_list(self, like: Node, value: Value, anchors: Sequence[Node]) -> Tensor:
-        """A list for what is kept, in the graph."""
+    def _limit(self, elements: int) -> int:
+        """How many elements a list may have that gets so many in the usual call."""
+        return elements if self._open is None else NO_LIMIT
+
+    def _empty_list(self, like: Node, value: Value, most: int, anchors: Sequence[Node]) -> Tensor:
+        """A list for what is kept, in the graph, of so many elements at most."""
         rewriter, name = self._rewriter, f"{like.name}/{value.spelling}"
         numbers = [
             rewriter.add_node(
@@ -429,8 +435,8 @@ class _Writer:
                 attributes=attributes,
             ).output()
             for role, attributes in (
-                ("element_shape", shape_attributes(value.shape)),
-                ("max_num_elements", integers(NO_LIMIT)),
+                ("element_shape", shape_attributes(known_shape(value.shape))),
+                ("max_num_elements", integers(most)),
             )
         ]
         return rewriter.add_node(
@@ -442,37 +448,9 @@ class _Writer:
         ).output()
 
 
-def _definition(body: Body) -> Any:
-    return to_function_def(body.graph)
-
-
-def _shapes(node: Node, count: int) -> list[Shape]:
-    """The shapes of a loop's variables, as far as it says so."""
-    value = node.attributes.get("output_shapes")
-    shapes = [] if value is None else list(value.list.shape)
-    if len(shapes) != count:
-        return [None] * count
-    return [
-        None if shape.unknown_rank else tuple(dimension.size for dimension in shape.dim)
-        for shape in shapes
-    ]
-
-
 def _argument(function: FunctionBody, value: Value) -> Value:
     return function.add_argument(*value)
 
 
 def _typed(dtype: int) -> dict[str, Any]:
     return {"T": type_attribute(dtype)}
-
-
-def _read_only(node: Node, stays: Sequence[int]) -> dict[str, Any]:
-    """Which variables are resources that no turn changes."""
-    from tensorflow.core.framework import attr_value_pb2
-
-    value = node.attributes.get("_read_only_resource_inputs")
-    if value is None:
-        return {}
-    told = attr_value_pb2.AttrValue()
-    told.list.i.extend(stays.index(position) for position in value.list.i if position in stays)
-    return {"_read_only_resource_inputs": told}

@@ -73,13 +73,13 @@ class Kept(NamedTuple):
         best = sqrt(self.turns * self.state_bytes / self.turn_bytes)
         return self.cut_by(max(1, min(self.turns, ceil(best))))
 
-    def cut_within(self, limit_bytes: int) -> Cut | None:
+    def cut_within(self, limit_bytes: int, least_segments: int = 1) -> Cut | None:
         """With which fewest turns run again so that no more is kept; `None` if there is none.
 
         Some turns are left at the end. The fewer segments, the fewer states are kept beside these.
         """
         best: Cut | None = None
-        for segments in range(1, min(self.turns, _MOST_SEGMENTS + 1)):
+        for segments in range(max(1, least_segments), min(self.turns, _MOST_SEGMENTS + 1)):
             left_bytes = limit_bytes - segments * self.state_bytes
             last = min(self.turns - 1, left_bytes // self.turn_bytes)
             if best is not None and last <= best.last:

@@ -11,6 +11,7 @@ from memopt.passes.effects_before_data import EffectsBeforeData
 from memopt.passes.fission import Fission
 from memopt.passes.fold_shapes import FoldShapes
 from memopt.passes.inline_calls import InlineCalls
+from memopt.passes.lean_loops import LeanLoops
 from memopt.passes.merge_addends import MergeAddends
 from memopt.passes.ordering import Ordering
 from memopt.passes.pin_sums import PinSums
@@ -50,6 +51,7 @@ PASSES: tuple[type[Pass], ...] = (
     Rematerialization,
     # In the place of all others where XLA compiles the step.
     InlineCalls,
+    LeanLoops,
     PoolingGradients,
     DepthwiseGradients,
     CompiledRematerialization,
@@ -67,6 +69,7 @@ __all__ = [
     "Fission",
     "FoldShapes",
     "InlineCalls",
+    "LeanLoops",
     "MergeAddends",
     "Ordering",
     "Pass",

@@ -81,12 +81,16 @@ class CheckpointLoops(Pass):
     segment_turns: int = 0
     """Turns in a segment; 0: with how many least is kept."""
 
+    least_segments: int = 1
+    """How many segments there are at least, if turns at the end keep what they compute. XLA takes
+    a loop of one turn apart, and fills what would be its lists when the step begins."""
+
     enough_bytes: int = 0
     """How much less is to be kept: of several loops those that keep most run in segments, until it
     is enough, and as many turns of them as are needed for that; 0: all turns of all loops."""
 
     def __post_init__(self) -> None:
-        for option in ("segment_turns", "enough_bytes"):
+        for option in ("segment_turns", "least_segments", "enough_bytes"):
             if getattr(self, option) < 0:
                 raise OptionsError(f"{self.name}: {option} is {getattr(self, option)}, less than 0")
 
@@ -152,12 +156,13 @@ class CheckpointLoops(Pass):
         """
 
         def saves_enough(parts: int) -> bool:
-            return sum(each.within(parts).saved_bytes for each in chosen) >= self.enough_bytes
+            within = (each.within(parts, self.least_segments) for each in chosen)
+            return sum(each.saved_bytes for each in within) >= self.enough_bytes
 
         parts = 0
         if self.enough_bytes and not self.segment_turns:
             parts = bisect_left(range(1, _PARTS + 1), x=True, key=lambda n: not saves_enough(n))
-        return [each.within(parts) for each in chosen]
+        return [each.within(parts, self.least_segments) for each in chosen]
 
 
 class _Candidate(NamedTuple):
@@ -181,9 +186,9 @@ class _Candidate(NamedTuple):
         """How much less that is."""
         return self.kept.whole_bytes - self.after_bytes
 
-    def within(self, parts: int) -> _Candidate:
+    def within(self, parts: int, least_segments: int) -> _Candidate:
         """One that keeps no more than a share, in parts of `_PARTS`; this one if there is none."""
-        cut = self.kept.cut_within(self.kept.whole_bytes * parts // _PARTS)
+        cut = self.kept.cut_within(self.kept.whole_bytes * parts // _PARTS, least_segments)
         return self if cut is None else self._replace(segments=self.segments._replace(cut=cut))
 
 

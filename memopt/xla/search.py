@@ -7,15 +7,10 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from memopt.context import Context
-from memopt.errors import PassError
-from memopt.graph.graphdef import from_graph_def, to_graph_def
+from memopt.passes.checkpoint_loops import CheckpointLoops
 from memopt.passes.compiled_rematerialization import NONE
-from memopt.passes.inline_calls import InlineCalls
-from memopt.pipeline import Pipeline
 from memopt.progress import task
-from memopt.shapes.function_calls import CALLS
-from memopt.shapes.properties import Properties
+from memopt.xla.starting_point import starting_point
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -25,6 +20,7 @@ if TYPE_CHECKING:
     from memopt.passes.compiled_rematerialization import CompiledRematerialization
     from memopt.result import PassReport
     from memopt.xla.compiler import Compiled
+    from memopt.xla.starting_point import StartingPoint
 
 _ENOUGH = 0.92
 """The share of a limit that a form has to use for no larger one to be looked for."""
@@ -34,6 +30,11 @@ _SHARE_ALIKE = 0.6
 """The share of compilations and time after which other kernels are tried, too."""
 _SMALLEST = 0.02
 """The share of the original's own memory below which no limit is tried."""
+_MOST_ABOUT_LOOPS = 3
+"""How often is tried how many turns have to run again."""
+_LEAST_SEGMENTS = 2
+_ABOUT_A_TURN = 16
+"""Of what loops are asked to keep less, so large a part is asked for in addition at least."""
 _FAR_LOWER = 0.7
 """The share of a limit below which the same plan means that none needs less."""
 
@@ -81,6 +82,7 @@ class Search:
         most_compilations: How often the compiler is asked at most, the original included.
         seconds: After how many seconds no other form is looked for.
         gradients: Passes that compute gradients for which XLA has no kernel in other ways.
+        loops: How turns of loops run again; `None` where none do.
         forms: What was compiled, in order; the original first.
     """
 
@@ -90,10 +92,12 @@ class Search:
     most_compilations: int = 9
     seconds: float = math.inf
     gradients: tuple[Pass, ...] = ()
+    loops: CheckpointLoops | None = None
     forms: list[Form] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._started = time.monotonic()
+        self._starts: dict[CheckpointLoops | None, StartingPoint] = {}
         self.forms.append(Form(self._compile(self.item.graph_def)))
 
     @property
@@ -131,6 +135,27 @@ class Search:
         self.options = best
         return lowest
 
+    def run_turns_again(self, limit_bytes: int) -> Form:
+        """The first form that keeps a limit, or the lowest, of those whose loops run turns again.
+
+        All forms from then on are made from the lowest.
+        """
+        best, lowest = self.loops, self.lowest
+        enough_bytes = lowest.step_bytes - limit_bytes
+        for _ in range(_MOST_ABOUT_LOOPS):
+            self.loops = CheckpointLoops(enough_bytes=enough_bytes, least_segments=_LEAST_SEGMENTS)
+            form = self._try(0)
+            if form.step_bytes >= lowest.step_bytes:
+                break
+            best, lowest = self.loops, form
+            missing_bytes = form.step_bytes - limit_bytes
+            if missing_bytes <= 0 or self._is_over(1):
+                break
+            # What little is missing is in lists of which none gets shorter by less than a turn.
+            enough_bytes += max(missing_bytes, enough_bytes // _ABOUT_A_TURN)
+        self.loops = best
+        return lowest
+
     def within(self, limit_bytes: int) -> Form | None:
         """The form that needs most of those found within a limit of the step's own memory.
 
@@ -144,6 +169,9 @@ class Search:
         late = self.delay_operands()
         if late.step_bytes <= limit_bytes:
             return late
+        again = self.run_turns_again(limit_bytes)
+        if again.step_bytes <= limit_bytes:
+            return again
         found = self._approach(limit_bytes, _SHARE_ALIKE if self.options.alike else 1)
         if found is None and self.options.alike:
             # It takes some memory; what is computed in other kernels may have the same bits.
@@ -197,32 +225,18 @@ class Search:
         for known in self.forms:
             if graph_def == known.compiled.graph_def:
                 return known
-        form = Form(self._compile(graph_def), reports, limit_bytes, self.options.alike)
+        # What runs again of a loop is in other kernels than before.
+        alike = self.options.alike and self.loops is None
+        form = Form(self._compile(graph_def), reports, limit_bytes, alike)
         self.forms.append(form)
         return form
 
     def _rewrite(self, limit_bytes: int) -> tuple[GraphDef, tuple[PassReport, ...]]:
-        graph = from_graph_def(self.item.graph_def)
-        fetched = (name.partition(":")[0] for name in self.item.fetched_tensors)
-        passes: list[Pass] = [replace(self.options, step_limit=limit_bytes)]
-        passes[:0] = self.gradients
-        # What a call gives is handed to the caller under its name only if it stays a call.
-        if not any(name in graph and graph[name].op in CALLS for name in fetched):
-            passes.insert(0, InlineCalls())
-        pipeline = Pipeline(tuple(passes), ())
-        # What the pass adds to them is for this form alone.
-        context = replace(
-            Context.of_item(self.item, Properties.of(self.item)),
-            stored=self.original.compiled.memory.stored,
-        )
-        reports = pipeline.run("", graph, context, math.inf).passes
-        failures = [report.failure for report in reports if report.failure]
-        if failures:
-            raise PassError(failures[0])
-        # Bodies in the place of calls are for the other passes alone.
-        if not any(report.edits for report in reports if report.name != InlineCalls.name):
-            return self.item.graph_def, reports
-        return to_graph_def(graph), reports
+        if self.loops not in self._starts:
+            self._starts[self.loops] = starting_point(self.item, self.loops)
+        passes = [*self.gradients, replace(self.options, step_limit=limit_bytes)]
+        found = self._starts[self.loops].rewritten(passes, self.original.compiled.memory)
+        return found.item.graph_def, found.reports
 
 
 @dataclass

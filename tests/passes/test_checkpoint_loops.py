@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -265,6 +266,14 @@ def test_no_other_cut_runs_fewer_turns_again(
         return
     assert found in within
     assert kept.again(found) == min(map(kept.again, within))
+
+
+@pytest.mark.parametrize("least", [1, 2, 5])
+def test_there_are_as_many_segments_as_are_asked_for(least: int) -> None:
+    step = recurrent_step(24)
+    (edit,) = run(step, CheckpointLoops(enough_bytes=1, least_segments=least)).edits
+    again, turns = map(int, re.findall(r"(\d+) of 24 turns .* segments of (\d+)", edit.reason)[0])
+    assert again == least * turns < 24
 
 
 def test_a_budget_below_all_orders_is_kept_by_segments() -> None:

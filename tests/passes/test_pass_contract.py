@@ -53,6 +53,7 @@ OPTIONS = {
     "ordering": ("ordering", "ordering{sequencer=list,smallest_bytes=1024}"),
     "rematerialization": ("rematerialization{algorithm=sqrt}",),
     "inline-calls": ("inline-calls",),
+    "lean-loops": ("lean-loops",),
     "pooling-gradients": ("pooling-gradients",),
     "depthwise-gradients": ("depthwise-gradients{channels=16}",),
     "compiled-rematerialization": (
@@ -235,6 +236,7 @@ def of_text(text: str, *fetched: str) -> GrapplerItem:
 WHERE_WORK_IS: dict[str, Callable[[Callable[[str], GrapplerItem]], GrapplerItem]] = {
     "serial-loops": lambda tiny_item: tiny_item("lstm"),
     "checkpoint-loops": lambda tiny_item: tiny_item("lstm"),
+    "lean-loops": lambda tiny_item: tiny_item("lstm"),
     "running-sums": lambda tiny_item: tiny_item("bert"),
     "merge-addends": lambda _: of_text(EQUAL_ADDENDS, "s"),
     "pin-sums": lambda _: of_text(OPEN_SUM, "s", "n"),

@@ -72,7 +72,13 @@ def counting(state: Any, value: Any, weights: list[Any]) -> Any:
 
 
 def recurrent_step(
-    turns: int, cell: Cell = gated, *, is_counted: bool = True, reads_back: bool = False
+    turns: int,
+    cell: Cell = gated,
+    *,
+    is_counted: bool = True,
+    reads_back: bool = False,
+    is_compiled: bool = False,
+    width: int = WIDTH,
 ) -> RecurrentStep:
     """A step over so many turns.
 
@@ -81,17 +87,19 @@ def recurrent_step(
         cell: What a turn does.
         is_counted: Whether the graph says how often that is.
         reads_back: Whether a turn reads what the last one wrote into an array.
+        is_compiled: Whether XLA compiles it.
+        width: Numbers in a state.
     """
     import tensorflow as tf
 
     draw = tf.random.Generator.from_seed(7)
-    shapes = [(WIDTH, WIDTH), (WIDTH, WIDTH), ()]
+    shapes = [(width, width), (width, width), ()]
     weights = [tf.Variable(draw.normal(shape)) for shape in shapes]
 
     def step(inputs: Any) -> Any:
         length = turns if is_counted else tf.shape(inputs)[0]
         with tf.GradientTape() as tape:
-            outputs = tf.TensorArray(tf.float32, length, element_shape=(BATCH, WIDTH))
+            outputs = tf.TensorArray(tf.float32, length, element_shape=(BATCH, width))
             if reads_back:
                 outputs = outputs.write(0, inputs[0])
 
@@ -102,15 +110,19 @@ def recurrent_step(
                 state = cell(state, value, weights)
                 return number + 1, state, written.write(number, state[0])
 
-            zeros = tf.zeros((BATCH, WIDTH))
+            zeros = tf.zeros((BATCH, width))
             _, _, outputs = tf.while_loop(
-                lambda number, *_: number < length, turn, (0, (zeros, zeros), outputs)
+                lambda number, *_: number < length,
+                turn,
+                (0, (zeros, zeros), outputs),
+                maximum_iterations=turns if is_compiled else None,
             )
             loss = tf.reduce_mean(tf.square(outputs.stack() - 0.5))
         for weight, gradient in zip(weights[:2], tape.gradient(loss, weights[:2]), strict=True):
             weight.assign_sub(0.1 * gradient)
         return loss
 
-    shape = (turns if is_counted else None, BATCH, WIDTH)
-    function = tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec(shape))
-    return RecurrentStep(function, draw.normal((turns, BATCH, WIDTH)), weights)
+    shape = (turns if is_counted else None, BATCH, width)
+    traced = tf.function(step, autograph=False, jit_compile=is_compiled or None)
+    function = traced.get_concrete_function(tf.TensorSpec(shape))
+    return RecurrentStep(function, draw.normal((turns, BATCH, width)), weights)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
+from support.recurrent import recurrent_step
 
 import memopt
 from memopt.context import Context
@@ -322,3 +323,18 @@ def test_functions_inside_are_seen_through() -> None:
     done = rewrite_compiled(function, CompiledOptions())
     assert done.equal
     assert done.memory.step_peak_bytes < 0.65 * done.original.step_peak_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [None, "25%"])
+def test_loops_keep_no_copies_and_run_turns_again(budget: str | None) -> None:
+    """XLA's lists hold copies of all that turns read; without, and in segments, bits stay."""
+    step = recurrent_step(48, is_compiled=True, width=64)
+    done = rewrite_compiled(
+        step.function, CompiledOptions(Budget.parse(budget) if budget else None)
+    )
+    assert done.equal
+    assert done.memory.step_peak_bytes < (0.25 if budget else 0.4) * done.original.step_peak_bytes
+    edited = [report.name for report in done.reports if report.edits]
+    assert "lean-loops" in edited
+    assert any(name.startswith("checkpoint-loops") for name in edited) == bool(budget)
