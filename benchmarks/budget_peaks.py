@@ -39,10 +39,10 @@ from memopt.costs.estimator import GrapplerCosts
 from memopt.costs.profiled import ProfiledCosts
 from memopt.errors import BudgetError
 from memopt.graph.graphdef import from_graph_def
-from memopt.infeasible_budget import find_floor
 from memopt.item import GrapplerItem
 from memopt.models import MODELS
-from memopt.overhead import estimate_overhead
+from memopt.optimization.infeasible_budget import find_floor
+from memopt.optimization.overhead import estimate_overhead
 from memopt.rematerialization.algorithms import ALGORITHMS, BEST, COMPRESSING
 
 if TYPE_CHECKING:

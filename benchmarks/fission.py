@@ -30,9 +30,9 @@ from support.convolutions import three_convolutions
 import memopt
 from memopt.errors import BudgetError
 from memopt.graph.graphdef import from_graph_def
-from memopt.infeasible_budget import find_floor
 from memopt.item import GrapplerItem
 from memopt.models import MODELS
+from memopt.optimization.infeasible_budget import find_floor
 from memopt.plugin.settled import settle
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from memopt.buffers.kernel_call import Runtime
 from memopt.cluster import VirtualCluster
 from memopt.costs.choice import AUTO
 from memopt.errors import InvalidGraphError, OptionsError, PluginError
+from memopt.files.whole_files import write_bytes
 from memopt.flags import Flags
 from memopt.graph.final import is_final
-from memopt.io import as_item, write_bytes
+from memopt.io import as_item
 from memopt.item import is_compiled
 from memopt.kernels.choice import RULES, choose_kernels, choose_times
 from memopt.optimizer import MemoryOptimizer

@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from memopt.cache_folder import cache_folder
 from memopt.display import Displayed, Overview, Table, bytes_text, clip
 from memopt.errors import MemoptError
+from memopt.files.cache_folder import cache_folder
 from memopt.flags import VARIABLE, Flags
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _numba() -> Iterator[Finding]:
     if find_spec("numba") is None:
         yield Finding("numba", "bad", "is not installed: nothing is planned", "pip install numba")
         return
-    from memopt.jit import IS_COMPILED
+    from memopt.compilation.jit import IS_COMPILED
 
     if IS_COMPILED:
         yield Finding("numba", "good", f"{version('numba')}; the planner is compiled")

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
-import uuid
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memopt.errors import FileError, OptionsError
-from memopt.file_systems import file_system_of
+from memopt.files.whole_files import read_bytes, write_bytes
 from memopt.item import STEP_SIGNATURE, TRAIN_OP_COLLECTION, GrapplerItem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import numpy.typing as npt
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
@@ -26,15 +22,11 @@ if TYPE_CHECKING:
         GraphDef | MetaGraphDef | ConcreteFunction | GrapplerItem | str | os.PathLike[str]
     )
 
-SIZE_LIMIT_BYTES = (1 << 31) - 1
-"""The largest message that protobuf can hold."""
-
 GRAPH_SUFFIXES = (".pb", ".pbtxt", ".meta")
 """What names of graph files end in, in small letters; none of these is the end of another."""
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_.\\/>-]*")
 _OP_NAME = re.compile(r"[A-Za-z0-9_.>]+")
-_UNSPELLABLE = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -86,7 +78,7 @@ def read_graph(path: str) -> GraphFile:
         FileError: There is no such file, it is a folder or empty, is larger than 2 GiB, or holds no
             graph.
     """
-    content = _read(path)
+    content = read_bytes(path)
     for is_text, parse in ((False, _parse_binary), (True, _parse_text)):
         for kind in _message_types():
             message = parse(kind, content)
@@ -118,63 +110,6 @@ def write_graph(file: GraphFile, path: str) -> None:
             f"{path}: the graph is larger than the 2 GiB of a protobuf, or nested too deeply for it"
         ) from error
     write_bytes(path, content)
-
-
-def read_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of an .npz file, as `numpy.savez` writes it, by name.
-
-    Raises:
-        FileError: There is no such file, or it is no .npz file of plain arrays.
-    """
-    import numpy as np
-
-    content = io.BytesIO(_read(path))
-    try:
-        with np.load(content, allow_pickle=False) as members:
-            arrays: dict[str, npt.NDArray[Any]] = dict(members)
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        raise FileError(f"{path}: is no .npz file of plain arrays: {reason}") from error
-    for name, array in arrays.items():
-        if not isinstance(array, np.ndarray):
-            raise FileError(f"{path}: is no .npz file of plain arrays: {name!r} is none")
-    return arrays
-
-
-def write_bytes(path: str, content: bytes) -> None:
-    """Write a file, whole or not at all; anywhere that `tf.io.gfile` or fsspec reaches.
-
-    Raises:
-        FileError: The place cannot be written to. What was there before is still there.
-    """
-    _check_spelling(path)
-    part = f"{path}.{uuid.uuid4().hex}.part"
-    with file_system_of(path, "written") as files:
-        try:
-            with files.open(part, "wb") as stream:
-                stream.write(content)
-            files.rename(part, path)
-        except BaseException:
-            files.remove(part)
-            raise
-
-
-def write_local(path: str, content: bytes) -> None:
-    """Write a file of this machine, whole or not at all, without TensorFlow.
-
-    Raises:
-        FileError: The place cannot be written to. What was there before is still there.
-    """
-    target = Path(path)
-    part = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
-    try:
-        try:
-            part.write_bytes(content)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:
-        raise FileError(f"{path}: cannot be written: {error}") from error
 
 
 def as_item(
@@ -289,34 +224,6 @@ def _embed_captured_constants(meta_graph: MetaGraphDef, function: ConcreteFuncti
     inputs = meta_graph.signature_def[STEP_SIGNATURE].inputs
     for key in [key for key, entry in inputs.items() if entry.name.partition(":")[0] in captured]:
         del inputs[key]
-
-
-def _read(path: str) -> bytes:
-    _check_spelling(path)
-    with file_system_of(path) as files:
-        if files.is_folder(path):
-            raise FileError(
-                f"{path}: is a folder; give the graph file itself, or for a SavedModel use "
-                "memopt.optimize_saved_model"
-            )
-        if not files.exists(path):
-            raise FileError(f"{path}: there is no such file")
-        size = files.size_bytes(path)
-        if size > SIZE_LIMIT_BYTES:
-            raise FileError(
-                f"{path}: has {size} bytes; a protobuf holds at most {SIZE_LIMIT_BYTES}"
-            )
-        with files.open(path, "rb") as stream:
-            content = stream.read()
-    if not content:
-        raise FileError(f"{path}: is empty")
-    return content
-
-
-def _check_spelling(path: str) -> None:
-    """Refuse a path that TensorFlow would cut off at a NUL, or cannot encode at all."""
-    if _UNSPELLABLE.search(path):
-        raise FileError(f"{path!r}: is no path that TensorFlow can open")
 
 
 def _message_types() -> tuple[Any, ...]:

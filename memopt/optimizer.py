@@ -7,14 +7,16 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from memopt.best_attempt import Attempts
 from memopt.collector import collector_paused
 from memopt.costs.choice import AUTO, choose_costs, choose_planning_costs
-from memopt.device_limits import MemoryLimits, device_memory, find_limits
 from memopt.display import DisplayedFields
 from memopt.errors import BudgetError, OptionsError
 from memopt.graph.graphdef import from_graph_def, to_graph_def
-from memopt.infeasible_budget import refusal
+from memopt.optimization.best_attempt import Attempts
+from memopt.optimization.device_limits import MemoryLimits, device_memory, find_limits
+from memopt.optimization.infeasible_budget import refusal
+from memopt.optimization.pipeline import Pipeline
+from memopt.optimization.prepared import Prepared, Simulators, Source, find_parts, verify_item
 from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level
 from memopt.passes import (
     AddnScheduling,
@@ -34,8 +36,6 @@ from memopt.passes import (
     SerialLoops,
     Swapping,
 )
-from memopt.pipeline import Pipeline
-from memopt.prepared import Prepared, Simulators, Source, find_parts, verify_item
 from memopt.rematerialization.rewriting.function_budgets import find_body_limits
 from memopt.rematerialization.rewriting.scope_budgets import parse_scopes
 from memopt.result import OptimizationReport, OptimizationResult, RuntimeMemory
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from memopt.cluster import VirtualCluster
     from memopt.costs.cost_model import CostModel
     from memopt.item import GrapplerItem
+    from memopt.optimization.prepared import Part
     from memopt.options import Options
-    from memopt.prepared import Part
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,10 +11,10 @@ from memopt.costs.choice import choose_planning_costs
 from memopt.errors import InvalidGraphError, OptionsError
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.rewriter import Rewriter
+from memopt.optimization.prepared import verify_item
 from memopt.optimizer import MemoryOptimizer
 from memopt.options import Level
 from memopt.passes import Fission, Ordering
-from memopt.prepared import verify_item
 from memopt.rematerialization.planned.reduction import Reduction
 from memopt.rematerialization.rewriting.eligibility import network_of
 from memopt.shapes.properties import Properties

@@ -165,7 +165,7 @@ def test_commands_and_options_are_completed(
 
 def test_no_colour_is_no_colour() -> None:
     code = (
-        "from rich.text import Text\nfrom memopt.console import terminal\n"
+        "from rich.text import Text\nfrom memopt.terminal.console import terminal\n"
         "terminal._force_terminal = True\nterminal.print(Text('x', style='red'))\n"
     )
     environment = {**os.environ, "NO_COLOR": "1", "TERM": "xterm-256color"}

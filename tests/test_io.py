@@ -22,9 +22,10 @@ from support.bad_inputs import (
 import memopt.io
 from memopt.api import optimize
 from memopt.errors import FileError, InvalidGraphError, MemoptError, OptionsError
+from memopt.files.whole_files import read_arrays, write_bytes
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.verify import verify_graph
-from memopt.io import GraphFile, as_item, read_arrays, read_graph, save, write_bytes, write_graph
+from memopt.io import GraphFile, as_item, read_graph, save, write_graph
 from memopt.item import GrapplerItem
 from memopt.models import MODELS, SESSION_MODELS
 
@@ -198,9 +199,9 @@ def test_a_file_beyond_the_limit_is_not_even_read(
     content = model_bytes["GraphDef"]
     path = tmp_path / "graph.pb"
     path.write_bytes(content)
-    monkeypatch.setattr(memopt.io, "SIZE_LIMIT_BYTES", len(content))
+    monkeypatch.setattr("memopt.files.whole_files.SIZE_LIMIT_BYTES", len(content))
     read_graph(str(path))
-    monkeypatch.setattr(memopt.io, "SIZE_LIMIT_BYTES", len(content) - 1)
+    monkeypatch.setattr("memopt.files.whole_files.SIZE_LIMIT_BYTES", len(content) - 1)
     with pytest.raises(FileError, match=rf"graph.pb: has {len(content)} bytes; a protobuf holds"):
         read_graph(str(path))
 

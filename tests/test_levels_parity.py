@@ -19,9 +19,9 @@ from memopt.analysis import analyze
 from memopt.cluster import VirtualCluster
 from memopt.item import GrapplerItem
 from memopt.models import MODELS, SESSION_MODELS
+from memopt.optimization.pipeline import MAX_ITERATIONS
 from memopt.optimizer import MemoryOptimizer
 from memopt.options import Level, Options
-from memopt.pipeline import MAX_ITERATIONS
 from memopt.simulation.wiring import Request
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from memopt.errors import InvalidGraphError, OptionsError, PassError
 from memopt.graph.rewriter import Touches
 from memopt.io import read_graph, save
 from memopt.item import GrapplerItem
+from memopt.optimization.pipeline import Pipeline
 from memopt.optimizer import MemoryOptimizer
 from memopt.options import Level, Options
 from memopt.passes import (
@@ -40,7 +41,6 @@ from memopt.passes import (
     SerialLoops,
     Swapping,
 )
-from memopt.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable

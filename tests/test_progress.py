@@ -27,7 +27,7 @@ from memopt.planning.planner import Planner
 from memopt.planning.problem import problem_of
 from memopt.planning.search_effort import Effort
 from memopt.progress import Task, duration_text, listening, task
-from memopt.progress_display import Bars, Lines, Silent, display_for, line_of
+from memopt.terminal.progress_display import Bars, Lines, Silent, display_for, line_of
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from memopt.jit import compiled
+from memopt.compilation.jit import compiled
 
 IntArray = npt.NDArray[np.int64]
 

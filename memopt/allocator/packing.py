@@ -23,7 +23,7 @@ from memopt.allocator.training import (
     run_step,
 )
 from memopt.buffers.buffer_graph import simulate
-from memopt.jit import IS_COMPILED, compiled, compiled_apart, next_random
+from memopt.compilation.jit import IS_COMPILED, compiled, compiled_apart, next_random
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -18,7 +18,7 @@ from memopt.allocator.best_fit import (
     release,
 )
 from memopt.buffers.buffer_graph import SCRATCH
-from memopt.jit import IS_COMPILED, compiled, compiled_apart
+from memopt.compilation.jit import IS_COMPILED, compiled, compiled_apart
 
 if TYPE_CHECKING:
     from collections.abc import Container

@@ -10,9 +10,9 @@ import click
 from memopt.cli.options import COSTS, DEVICES, REPORT, SHAPES, TRACE, listed
 from memopt.cli.printing import write_report, write_trace
 from memopt.cli.saved_models import OF_SAVED_MODELS, Pages, analyze_model, refuse_given
-from memopt.console import start_tensorflow, terminal, working
 from memopt.saved_model.files import is_saved_model
 from memopt.simulation.ready_nodes import MANAGERS
+from memopt.terminal.console import start_tensorflow, terminal, working
 
 if TYPE_CHECKING:
     from memopt.cluster import VirtualCluster
@@ -58,7 +58,7 @@ def analyze(
         return
     refuse_given(context, OF_SAVED_MODELS, "a SavedModel, and this is none")
     from memopt.analysis import analyze as analyze_graph
-    from memopt.io import write_bytes
+    from memopt.files.whole_files import write_bytes
     from memopt.report import memory
     from memopt.simulation.virtual_scheduler import SchedulerOptions
 

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from memopt.cli.group import FAILED
-from memopt.console import start_tensorflow, terminal, working
+from memopt.terminal.console import start_tensorflow, terminal, working
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -10,8 +10,8 @@ import click
 from memopt.cli.options import COSTS, FUNCTION, JOBS, ON, REPORT, SEED, SIGNATURE, usage
 from memopt.cli.printing import write_report, writing_refusal
 from memopt.cli.saved_models import OF_SAVED_MODELS, fit_model, refuse_given
-from memopt.console import start_tensorflow, terminal, working
 from memopt.saved_model.files import is_saved_model
+from memopt.terminal.console import start_tensorflow, terminal, working
 
 if TYPE_CHECKING:
     from memopt.fitting.result import Fit

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from memopt.cli.options import ON, REPORT, as_bytes, usage
-from memopt.console import start_tensorflow, terminal
 from memopt.rematerialization.algorithms import ALGORITHMS, BEST
+from memopt.terminal.console import start_tensorflow, terminal
 
 SOME_FAILED = 3
 """The exit status if some tasks have no result."""

@@ -15,7 +15,7 @@ import click
 from memopt.display import clip
 from memopt.errors import MemoptError
 from memopt.progress import listening
-from memopt.progress_display import MODES, Silent, display_for
+from memopt.terminal.progress_display import MODES, Silent, display_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memopt.cluster import VirtualCluster
-from memopt.console import silence
 from memopt.errors import OptionsError
 from memopt.options import Budget, parse_bytes
+from memopt.terminal.console import silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ def arrays_of(path: str | None) -> dict[str, npt.NDArray[Any]] | None:
     Raises:
         FileError: The file holds none.
     """
-    from memopt.io import read_arrays
+    from memopt.files.whole_files import read_arrays
 
     return None if path is None else read_arrays(path)
 

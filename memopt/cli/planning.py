@@ -10,8 +10,8 @@ import click
 
 from memopt.cli.options import JOBS, ON, REPORT
 from memopt.cli.printing import write_report, writing_refusal
-from memopt.console import start_tensorflow, terminal, working
 from memopt.errors import OptionsError
+from memopt.terminal.console import start_tensorflow, terminal, working
 
 if TYPE_CHECKING:
     from memopt.options import PlanBudget
@@ -112,7 +112,7 @@ def _loaded(path: str) -> CostGraph:
 
 
 def _write(text: str, output: str | None, *, as_json: bool) -> None:
-    from memopt.io import write_local
+    from memopt.files.whole_files import write_local
 
     if output is not None:
         write_local(output, f"{text}\n".encode())
@@ -130,7 +130,7 @@ def _print_plan(found: Plan, *, as_json: bool) -> None:
 
 
 def _print_curve(curve: tuple[Plan, ...], name: str, svg: str | None, *, as_json: bool) -> None:
-    from memopt.io import write_local
+    from memopt.files.whole_files import write_local
     from memopt.report.curve import curve_svg
     from memopt.report.plans import sweep_table
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memopt.console import terminal
 from memopt.errors import BudgetError
+from memopt.terminal.console import terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

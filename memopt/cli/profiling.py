@@ -10,8 +10,8 @@ import click
 from memopt.cli.options import FUNCTION, MODE, SHAPES, SIGNATURE, arrays_of, values
 from memopt.cli.printing import print_kernels
 from memopt.cli.saved_models import OF_SAVED_MODELS, profile_model, refuse_given
-from memopt.console import start_tensorflow, terminal, working
 from memopt.saved_model.files import is_saved_model
+from memopt.terminal.console import start_tensorflow, terminal, working
 
 if TYPE_CHECKING:
     from memopt.runtime.profile import Profile

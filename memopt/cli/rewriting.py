@@ -29,12 +29,12 @@ from memopt.cli.printing import (
     writing_refusal,
 )
 from memopt.cli.saved_models import OF_SAVED_MODELS, Pages, optimize_model, refuse_given
-from memopt.console import start_tensorflow, terminal, working
 from memopt.errors import MemoptError
 from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level
 from memopt.rematerialization.algorithms import ALGORITHMS, BEST
 from memopt.saved_model.files import is_saved_model
 from memopt.sequencing.orders import SEQUENCERS
+from memopt.terminal.console import start_tensorflow, terminal, working
 
 if TYPE_CHECKING:
     from memopt.cluster import VirtualCluster

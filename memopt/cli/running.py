@@ -16,9 +16,9 @@ from memopt.cli.printing import (
     write_report,
     writing_refusal,
 )
-from memopt.console import start_tensorflow, working
 from memopt.errors import FileError
 from memopt.options import Budget
+from memopt.terminal.console import start_tensorflow, working
 
 
 @click.command(short_help="Train a model in less memory than its step needs.")

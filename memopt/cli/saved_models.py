@@ -11,8 +11,8 @@ from click.core import ParameterSource
 
 from memopt.cli.options import usage
 from memopt.cli.printing import write_report, write_trace, writing_refusal
-from memopt.console import start_tensorflow, terminal, working
 from memopt.errors import MemoptError
+from memopt.terminal.console import start_tensorflow, terminal, working
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

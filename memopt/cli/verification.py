@@ -25,8 +25,8 @@ from memopt.cli.printing import (
     write_trace,
 )
 from memopt.cli.saved_models import OF_SAVED_MODELS, Pages, refuse_given, verify_models
-from memopt.console import start_tensorflow, working
 from memopt.saved_model.files import is_saved_model
+from memopt.terminal.console import start_tensorflow, working
 
 
 @click.command(short_help="Compare real steps of two graphs bit for bit.")

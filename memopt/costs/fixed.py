@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.costs.cost_model import Cost
 from memopt.errors import FileError, OptionsError
-from memopt.file_systems import file_system_of
-from memopt.io import write_bytes
+from memopt.files.whole_files import read_file, write_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,23 +89,6 @@ class FixedCosts:
         table = {"nodes": dict(self.nodes), "ops": dict(self.ops)}
         text = json.dumps(table, indent=1, sort_keys=True) + "\n"
         write_bytes(os.fspath(path), text.encode())
-
-
-def read_file(path: str, limit_bytes: int) -> bytes:
-    """A file's content; anywhere that `tf.io.gfile` or fsspec reaches.
-
-    Raises:
-        FileError: There is no such file, or it has more bytes than the limit.
-    """
-    try:
-        with file_system_of(path) as files:
-            size_bytes = files.size_bytes(path)
-            if size_bytes > limit_bytes:
-                raise FileError(f"{path}: has {size_bytes} bytes; at most {limit_bytes} are read")
-            with files.open(path, "rb") as stream:
-                return stream.read()
-    except ValueError as error:
-        raise FileError(f"{path}: cannot be read: {error}") from error
 
 
 def _parse(path: str, content: bytes) -> dict[str, dict[str, int]]:

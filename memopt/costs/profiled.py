@@ -10,8 +10,8 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from memopt.costs.cost_model import Cost
-from memopt.costs.fixed import read_file
 from memopt.errors import FileError
+from memopt.files.whole_files import read_file
 from memopt.graph.attributes import attributes_key
 from memopt.graph.graphdef import from_graph_def
 from memopt.shapes.properties import Properties

@@ -7,7 +7,7 @@ import json
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from memopt.kept_files import KeptFiles, machine_facts
+from memopt.files.kept_files import KeptFiles, machine_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,9 +11,9 @@ from memopt.display import DisplayedFields
 from memopt.errors import BudgetError, InvalidGraphError
 from memopt.fitting.dimensions import with_size
 from memopt.graph.graphdef import from_graph_def
+from memopt.optimization.overhead import estimate_overhead
 from memopt.optimizer import MemoryOptimizer
 from memopt.options import Level
-from memopt.overhead import estimate_overhead
 from memopt.passes.rematerialization import Rematerialization
 from memopt.progress import found
 from memopt.rematerialization.algorithms import PLANNER, SEGMENTS

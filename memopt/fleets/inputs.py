@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from memopt.errors import FileError
-from memopt.file_systems import file_system_of
+from memopt.files.file_systems import file_system_of
 from memopt.saved_model.files import MODEL_FILE, TEXT_FILE, is_saved_model
 from memopt.saved_model.remote import copy_file, copy_folder
 from memopt.workers.inputs import Input, input_at

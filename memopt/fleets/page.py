@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from memopt.files.whole_files import write_bytes
 from memopt.fleets.report import COLUMNS
-from memopt.io import write_bytes
 from memopt.report.page.model import Fact, Grid, Page, Peaks, shown
 from memopt.report.page.rendering import render
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memopt.errors import OptionsError
-from memopt.file_systems import is_remote
+from memopt.files.file_systems import is_remote
 from memopt.io import GRAPH_SUFFIXES
 from memopt.options import Budget, as_texts
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.buffers.kernel_call import KernelMemory, Placement
-from memopt.cache_folder import cache_folder
-from memopt.costs.fixed import read_file
 from memopt.errors import FileError
-from memopt.file_systems import file_system_of
-from memopt.io import write_bytes
+from memopt.files.cache_folder import cache_folder
+from memopt.files.file_systems import file_system_of
+from memopt.files.whole_files import read_file, write_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from memopt.jit import compiled, compiled_apart
+from memopt.compilation.jit import compiled, compiled_apart
 from memopt.planning.chains import NOTHING, propose_any, take_back
 from memopt.planning.edits import remove, undo
 from memopt.planning.problem import COPIES

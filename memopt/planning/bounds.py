@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memopt.jit import compiled, compiled_apart
+from memopt.compilation.jit import compiled, compiled_apart
 from memopt.planning.moments import Moment
 from memopt.planning.sequence_state import base_bytes, takes
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.jit import compiled, compiled_late
+from memopt.compilation.jit import compiled, compiled_late
 from memopt.planning.edits import add, remove, undo
 from memopt.planning.moves import propose, repeat
 from memopt.planning.problem import COPIES

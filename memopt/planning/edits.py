@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.jit import compiled, compiled_apart
+from memopt.compilation.jit import compiled, compiled_apart
 from memopt.planning.problem import COPIES
 from memopt.planning.sequence_state import (
     BUDGET,

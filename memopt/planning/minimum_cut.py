@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from memopt.jit import compiled, compiled_apart
+from memopt.compilation.jit import compiled, compiled_apart
 
 if TYPE_CHECKING:
     import numpy.typing as npt

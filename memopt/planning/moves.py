@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.jit import compiled, compiled_late
+from memopt.compilation.jit import compiled, compiled_late
 from memopt.planning.edits import add, move, remove
 from memopt.planning.problem import COPIES
 from memopt.planning.sequence_state import LENGTH, free_slot, random_below

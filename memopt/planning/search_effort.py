@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from memopt.jit import IS_COMPILED
+from memopt.compilation.jit import IS_COMPILED
 from memopt.planning.annealing import Schedule
 
 _EDITS_PER_OPERATION = 50_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from memopt.jit import compiled, compiled_apart, next_random
+from memopt.compilation.jit import compiled, compiled_apart, next_random
 from memopt.planning.problem import COPIES
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from memopt.kept_files import KeptFiles, machine_facts
+from memopt.files.kept_files import KeptFiles, machine_facts
 from memopt.passes.depthwise_gradients import count_parts
 from memopt.plugin.calls import find_batch_size, frames_above
 from memopt.xla.compiler import FLAGS, compiles_for_cpu

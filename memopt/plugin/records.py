@@ -21,8 +21,8 @@ from memopt.display import (
     count_text,
 )
 from memopt.errors import MemoptError
-from memopt.file_systems import file_system_of
-from memopt.io import write_bytes
+from memopt.files.file_systems import file_system_of
+from memopt.files.whole_files import write_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

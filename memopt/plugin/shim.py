@@ -13,8 +13,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memopt.cache_folder import cache_folder
 from memopt.errors import PluginError
+from memopt.files.cache_folder import cache_folder
 from memopt.plugin.structures import OPTIMIZE, api
 
 if TYPE_CHECKING:

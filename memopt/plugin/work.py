@@ -18,8 +18,8 @@ from memopt.graph.kernels import runs_onednn
 from memopt.graph.verify import verify_graph, verify_references
 from memopt.kernels.choice import choose_kernels, choose_times
 from memopt.loops.lowering import lower_loops
+from memopt.optimization.overhead import estimate_overhead
 from memopt.options import Budget, Level
-from memopt.overhead import estimate_overhead
 from memopt.plugin import marks
 from memopt.plugin.device_memory import device_budget
 from memopt.plugin.records import RECORDS

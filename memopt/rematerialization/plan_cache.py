@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memopt.errors import FileError
-from memopt.kept_files import KeptFiles
+from memopt.files.kept_files import KeptFiles
 from memopt.rematerialization.plan_choice import make_plan
 from memopt.rematerialization.stored_plans import by_name, decode, encode
 

@@ -10,7 +10,7 @@ import json
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from memopt.io import write_bytes
+from memopt.files.whole_files import write_bytes
 from memopt.report.page.entry import page_of
 from memopt.report.page.grouping import KINDS
 

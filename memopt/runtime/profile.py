@@ -14,7 +14,7 @@ from memopt.costs.kernel_costs import KernelCosts
 from memopt.costs.profiled import ProfiledCosts
 from memopt.display import Displayed, Overview, Table, count_text, time_text
 from memopt.errors import OptionsError
-from memopt.io import write_bytes
+from memopt.files.whole_files import write_bytes
 from memopt.runtime.entry import as_program
 from memopt.runtime.process import step_process
 from memopt.runtime.settings import Settings

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memopt.errors import FileError
-from memopt.file_systems import file_system_of, is_remote
+from memopt.files.file_systems import file_system_of, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

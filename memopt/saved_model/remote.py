@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from memopt.display import bytes_text
 from memopt.errors import FileError
-from memopt.file_systems import MOST_FILES, file_system_of, is_remote
+from memopt.files.file_systems import MOST_FILES, file_system_of, is_remote
 from memopt.saved_model.files import MODEL_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memopt.file_systems import FileSystem
+    from memopt.files.file_systems import FileSystem
 
 _CHUNK_BYTES = 8 << 20
 _NO_LIMIT = 1 << 62

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memopt.errors import FileError
-from memopt.file_systems import MOST_FILES
+from memopt.files.file_systems import MOST_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

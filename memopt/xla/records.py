@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memopt.kept_files import KeptFiles, machine_facts
+from memopt.files.kept_files import KeptFiles, machine_facts
 from memopt.xla.buffer_assignment import CompiledMemory
 from memopt.xla.compiler import FLAGS, Compiled, compiler_process
 

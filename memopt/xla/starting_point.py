@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from memopt.context import Context
 from memopt.errors import PassError
 from memopt.graph.graphdef import from_graph_def, to_graph_def
+from memopt.optimization.pipeline import Pipeline
 from memopt.passes.inline_calls import InlineCalls
 from memopt.passes.lean_loops import LeanLoops
-from memopt.pipeline import Pipeline
 from memopt.shapes.function_calls import CALLS, has_loops_anywhere
 from memopt.shapes.properties import Properties
 

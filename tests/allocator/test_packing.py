@@ -93,7 +93,7 @@ def test_without_a_compiler_the_allocator_does_the_same() -> None:
     program = (
         "from test_packing import timeline_of\n"
         "from memopt.allocator.training import find_shortage\n"
-        "from memopt.jit import IS_COMPILED\n"
+        "from memopt.compilation.jit import IS_COMPILED\n"
         "timelines = [timeline_of(seed, 40) for seed in range(4)]\n"
         "limits = [[int(t.peak_bytes * s) for s in (0.5, 1, 1.1, 1.2, 1.4)] for t in timelines]\n"
         "found = [find_shortage(t, l) for t, ls in zip(timelines, limits) for l in ls]\n"

@@ -10,8 +10,8 @@ from memopt.costs.cost_model import Cost
 from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
 from memopt.models import MODELS
+from memopt.optimization.overhead import estimate_overhead
 from memopt.optimizer import MemoryOptimizer
-from memopt.overhead import estimate_overhead
 
 if TYPE_CHECKING:
     from memopt.cluster import Device

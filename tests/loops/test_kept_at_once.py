@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tensorflow as tf
 
-from memopt.best_attempt import Attempts
 from memopt.context import Context
 from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
 from memopt.loops.kept_at_once import kept_at_once_bytes
+from memopt.optimization.best_attempt import Attempts
 from memopt.optimizer import MemoryOptimizer
 from memopt.passes import CheckpointLoops, Rematerialization
 from memopt.shapes.properties import Properties
@@ -19,7 +19,7 @@ from memopt.shapes.properties import Properties
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memopt.prepared import Prepared
+    from memopt.optimization.prepared import Prepared
 
 ROWS, TURNS = 64, 20
 PAIR_BYTES = TURNS * 4 * ROWS * ROWS

@@ -19,9 +19,9 @@ from memopt.graph.rewriter import Rewriter
 from memopt.item import GrapplerItem
 from memopt.loops.worth import Cut, Kept
 from memopt.models import MODELS
+from memopt.optimization.prepared import verify_item
 from memopt.optimizer import MemoryOptimizer
 from memopt.passes import CheckpointLoops, Context
-from memopt.prepared import verify_item
 from memopt.runtime.function import build_function
 from memopt.runtime.grappler_off import without_grappler
 from memopt.shapes.properties import Properties

@@ -14,8 +14,8 @@ from memopt.context import Context
 from memopt.errors import OptionsError
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.item import COMPILED, GrapplerItem
+from memopt.optimization.pipeline import Pipeline
 from memopt.passes import DepthwiseGradients
-from memopt.pipeline import Pipeline
 from memopt.runtime.function import build_function
 from memopt.shapes.properties import Properties
 

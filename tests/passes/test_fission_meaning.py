@@ -10,8 +10,8 @@ from support.one_pass import run_pass
 import memopt
 from memopt.graph.graphdef import to_graph_def
 from memopt.graph.text import parse_graph
-from memopt.infeasible_budget import find_floor
 from memopt.item import GrapplerItem
+from memopt.optimization.infeasible_budget import find_floor
 from memopt.passes.fission import Fission
 from memopt.runtime.entry import verify
 from memopt.runtime.program import Program

@@ -12,8 +12,8 @@ from memopt.context import Context
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.graph.verify import verify_graph
 from memopt.item import GrapplerItem
+from memopt.optimization.pipeline import Pipeline
 from memopt.passes import InlineCalls
-from memopt.pipeline import Pipeline
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:

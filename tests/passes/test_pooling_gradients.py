@@ -12,8 +12,8 @@ import tensorflow as tf
 from memopt.context import Context
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.item import COMPILED, GrapplerItem
+from memopt.optimization.pipeline import Pipeline
 from memopt.passes import PoolingGradients
-from memopt.pipeline import Pipeline
 from memopt.runtime.function import build_function
 from memopt.shapes.properties import Properties
 

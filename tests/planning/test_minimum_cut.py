@@ -53,7 +53,7 @@ def test_arcs_without_a_limit_are_not_cut() -> None:
 def test_without_a_compiler_it_is_the_same() -> None:
     assert_same_without_compiler(
         "import numpy as np\n"
-        "from memopt.jit import IS_COMPILED\n"
+        "from memopt.compilation.jit import IS_COMPILED\n"
         "from memopt.planning.minimum_cut import FlowNetwork\n"
         "random = np.random.default_rng(1)\n"
         "tails, heads, capacities = random.integers(0, 30, (3, 200))\n"

@@ -135,7 +135,7 @@ def test_without_a_compiler_the_search_takes_the_same_way() -> None:
         "import numpy as np\n"
         "from support.layered_graphs import layered_graph\n"
         "from memopt.planning.annealing import Schedule, anneal, new_best\n"
-        "from memopt.jit import IS_COMPILED\n"
+        "from memopt.compilation.jit import IS_COMPILED\n"
         "from memopt.planning.problem import problem_of\n"
         "from memopt.planning.sequence_state import fill, new_state\n"
         "graph = layered_graph(40, 1)\n"

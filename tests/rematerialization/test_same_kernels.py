@@ -15,8 +15,8 @@ from memopt.errors import BudgetError
 from memopt.graph.copy_names import COPY_PREFIX
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.item import GrapplerItem
+from memopt.optimization.pipeline import Pipeline
 from memopt.passes import CompiledRematerialization
-from memopt.pipeline import Pipeline
 from memopt.runtime.function import build_function
 from memopt.runtime.grappler_off import without_grappler
 from memopt.shapes.properties import Properties

@@ -10,7 +10,7 @@ from support.commands import assert_one_line, run
 
 import memopt
 from memopt.errors import FileError
-from memopt.file_systems import file_system_of
+from memopt.files.file_systems import file_system_of
 from memopt.models import MODELS
 from memopt.saved_model.remote import at_hand
 

@@ -13,13 +13,13 @@ from support.recurrent import recurrent_step
 import memopt
 from memopt.context import Context
 from memopt.errors import BudgetError, InvalidGraphError, OptionsError
+from memopt.files.kept_files import KeptFiles
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.item import COMPILED, GrapplerItem
-from memopt.kept_files import KeptFiles
 from memopt.models import MODELS, TINY
+from memopt.optimization.pipeline import Pipeline
 from memopt.options import Budget
 from memopt.passes import CompiledRematerialization
-from memopt.pipeline import Pipeline
 from memopt.runtime.function import build_function
 from memopt.runtime.program import Program
 from memopt.shapes.properties import Properties

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from memopt.analysis import MemoryAnalysis
 from memopt.display import bytes_text
 from memopt.errors import BudgetError, FileError, OptionsError
-from memopt.io import write_bytes, write_local
+from memopt.files.whole_files import write_bytes, write_local
 from memopt.report.page.decisions import readable
 from memopt.report.page.model import Fact, Grid, Page
 from memopt.report.page.optimized import page_of_refusal, page_of_report, page_of_verification

@@ -12,9 +12,9 @@ import hashlib
 from functools import cache
 from importlib.metadata import version
 
-from memopt.cache_folder import cache_folder
 from memopt.errors import FileError
-from memopt.io import write_local
+from memopt.files.cache_folder import cache_folder
+from memopt.files.whole_files import write_local
 
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 """What the bundle does: it makes Vega's entry known to the page's script."""

@@ -11,9 +11,9 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from memopt.cache_folder import cache_folder
 from memopt.errors import FileError
-from memopt.io import write_local
+from memopt.files.cache_folder import cache_folder
+from memopt.files.whole_files import write_local
 
 _CPUS = Path("/proc/cpuinfo")
 _DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tf-nightly")

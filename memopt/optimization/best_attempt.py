@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from memopt.attempts import (
+from memopt.optimization.attempts import (
     attempts,
     in_less_time,
     is_better,
@@ -16,16 +16,16 @@ from memopt.attempts import (
     time_for_planning,
     without_lowest,
 )
-from memopt.checkpointed import in_segments, loops_keep_too_much, with_functions
-from memopt.overhead import estimate_overhead
+from memopt.optimization.checkpointed import in_segments, loops_keep_too_much, with_functions
+from memopt.optimization.overhead import estimate_overhead
 from memopt.shapes.function_calls import LOOPS
 
 if TYPE_CHECKING:
     from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.costs.cost_model import CostModel
     from memopt.item import GrapplerItem
-    from memopt.pipeline import Pipeline
-    from memopt.prepared import Prepared, Simulators, Source
+    from memopt.optimization.pipeline import Pipeline
+    from memopt.optimization.prepared import Prepared, Simulators, Source
     from memopt.result import OptimizationResult
     from memopt.time_limit import TimeLimit
 

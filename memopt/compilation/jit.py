@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numba
 from numba.extending import register_jitable
 
-from memopt.compiled_code import code_of
-from memopt.machine_code import OPTIONS, CalledFromPython, LatePart, Part
+from memopt.compilation.compiled_code import code_of
+from memopt.compilation.machine_code import OPTIONS, CalledFromPython, LatePart, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,8 +15,8 @@ from memopt.cluster import VirtualCluster
 from memopt.errors import PassError
 from memopt.graph.rewriter import Touches
 from memopt.graph.text import format_graph, parse_graph
+from memopt.optimization.pipeline import MAX_ITERATIONS, Pipeline
 from memopt.passes import Context, Pass
-from memopt.pipeline import MAX_ITERATIONS, Pipeline
 from memopt.shapes.properties import Properties
 from memopt.simulation.simulated_memory import SimulatedMemory
 from memopt.simulation.virtual_scheduler import VirtualScheduler
@@ -312,7 +312,7 @@ def test_the_peak_after_a_pass_that_was_undone_is_that_before() -> None:
 
 def use_clock(monkeypatch: pytest.MonkeyPatch, clock: Callable[[], float]) -> None:
     monkeypatch.setattr(
-        "memopt.pipeline.time", SimpleNamespace(monotonic=clock, perf_counter=clock)
+        "memopt.optimization.pipeline.time", SimpleNamespace(monotonic=clock, perf_counter=clock)
     )
 
 

@@ -11,8 +11,8 @@ from memopt.time_limit import TimeLimit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from memopt.optimization.pipeline import Pipeline
     from memopt.passes import Pass
-    from memopt.pipeline import Pipeline
     from memopt.result import OptimizationResult
 
 _SHARE_OF_FURTHER = 0.5

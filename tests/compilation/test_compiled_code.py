@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from numba.core import event
 
-from memopt import compiled_code
-from memopt.jit import IS_COMPILED
+from memopt.compilation import compiled_code
+from memopt.compilation.jit import IS_COMPILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 LOOPS = """
-from memopt.jit import compiled, compiled_apart
+from memopt.compilation.jit import compiled, compiled_apart
 
 @compiled
 def _half(number):
@@ -34,7 +34,7 @@ def steps_to_one(number):
 """
 
 NESTED = """
-from memopt.jit import compiled, compiled_apart, compiled_late
+from memopt.compilation.jit import compiled, compiled_apart, compiled_late
 
 @compiled
 def innermost(number):

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, _CacheLocator
 
-from memopt.cache_folder import cache_folder
-from memopt.console import working
+from memopt.files.cache_folder import cache_folder
+from memopt.terminal.console import working
 
 try:
     import fcntl

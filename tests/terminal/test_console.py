@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from memopt import console
+from memopt.terminal import console
 
 if TYPE_CHECKING:
     import pytest

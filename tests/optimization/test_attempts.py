@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 from support.attention import attention_step
 
-from memopt.attempts import attempts
 from memopt.errors import BudgetError
 from memopt.item import GrapplerItem
+from memopt.optimization.attempts import attempts
 from memopt.optimizer import MemoryOptimizer
 from memopt.passes import Fission, Rematerialization
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memopt.costs.cost_model import CostModel
+    from memopt.optimization.pipeline import Pipeline
     from memopt.passes import Pass
-    from memopt.pipeline import Pipeline
     from memopt.result import OptimizationResult
 
 P = TypeVar("P", bound="Pass")
@@ -89,7 +89,7 @@ def test_out_of_reach_what_cannot_be_split_is_planned_all_the_same(
         compared.append(results)
         return False
 
-    monkeypatch.setattr("memopt.best_attempt.is_better", noted)
+    monkeypatch.setattr("memopt.optimization.best_attempt.is_better", noted)
     planner = Rematerialization(planning_seconds=2.0)
     optimizer = MemoryOptimizer(
         "ordered",
@@ -122,7 +122,7 @@ def test_who_waits_for_a_plan_gets_no_slow_one_for_a_peak_that_is_over_the_budge
     def estimated(_: GrapplerItem, result: OptimizationResult, __: CostModel) -> float:
         return share if is_in_parts(result) else 0.0
 
-    monkeypatch.setattr("memopt.best_attempt.estimate_overhead", estimated)
+    monkeypatch.setattr("memopt.optimization.best_attempt.estimate_overhead", estimated)
     optimizer = MemoryOptimizer(
         "ordered",
         budget=300_000,

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.cluster import VirtualCluster
     from memopt.costs.cost_model import CostModel
-    from memopt.device_limits import MemoryLimits
     from memopt.graph.graph import Graph, Node
     from memopt.item import GrapplerItem
+    from memopt.optimization.device_limits import MemoryLimits
     from memopt.result import GraphReport, OptimizationResult, PassReport
     from memopt.shapes.properties import Properties
 

@@ -10,15 +10,15 @@ from memopt.context import Context
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.loops.kept_at_once import kept_at_once_bytes
 from memopt.loops.raising import raise_loops
+from memopt.optimization.pipeline import Pipeline
+from memopt.optimization.prepared import Source, find_parts
 from memopt.passes import CheckpointLoops
-from memopt.pipeline import Pipeline
-from memopt.prepared import Source, find_parts
 from memopt.shapes.function_calls import has_loops_anywhere
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
+    from memopt.optimization.prepared import Prepared, Simulators
     from memopt.passes import Pass
-    from memopt.prepared import Prepared, Simulators
 
 
 def in_segments(

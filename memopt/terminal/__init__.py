@@ -1,0 +1,1 @@
+"""The terminal: where results go, and what shows that work is going on."""
