@@ -171,6 +171,7 @@ def test_what_cannot_be_kept_is_an_error_that_says_what_could(small_item: Grappl
     assert memopt.optimize(small_item, budget=error.lowest_bytes).report.runtime is not None
 
 
+@pytest.mark.slow
 def test_a_refusal_hands_over_a_step_that_runs(step: TrainingStep, item: GrapplerItem) -> None:
     options = ("rematerialization{algorithm=standard}",)
     with pytest.raises(BudgetError) as caught:
@@ -183,6 +184,7 @@ def test_a_refusal_hands_over_a_step_that_runs(step: TrainingStep, item: Grapple
     assert verified.rewritten.peak_bytes <= caught.value.lowest_bytes
 
 
+@pytest.mark.slow
 def test_a_refusal_without_the_lowest_peak_tells_what_was_tried(small_item: GrapplerItem) -> None:
     """It is there sooner, and on a small step as good, to one percent."""
     before = memopt.optimize(small_item, level="ordered").report.runtime

@@ -410,6 +410,7 @@ def test_wrong_usage_ends_with_status_2_and_says_how(arguments: tuple[str, ...])
 # --- in a process of its own ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_in_a_pipe_the_installed_command_says_only_what_it_did(
     tmp_path: Path, graph_file: Path
 ) -> None:

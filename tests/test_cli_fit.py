@@ -42,6 +42,7 @@ def test_the_size_is_found_proved_and_written(tmp_path: Path, step_file: Path) -
     assert sizes == {"features": [found["size"], 64], "targets": [found["size"]]}
 
 
+@pytest.mark.slow
 def test_the_table_says_what_was_found(tmp_path: Path, step_file: Path) -> None:
     out = tmp_path / "out.pb"
     ended = run("fit", step_file, "--memory", "8MiB", "--no-run", "-o", out, "--multiple-of", "512")

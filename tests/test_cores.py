@@ -41,6 +41,7 @@ def test_where_one_fails_the_others_are_stopped(monkeypatch: pytest.MonkeyPatch)
     assert stopped.is_set()
 
 
+@pytest.mark.slow
 def test_a_plan_does_not_depend_on_how_many_cores_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

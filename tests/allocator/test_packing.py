@@ -88,6 +88,7 @@ def test_a_step_of_nothing_needs_no_room() -> None:
     assert packed.sequence == ()
 
 
+@pytest.mark.slow
 def test_without_a_compiler_the_allocator_does_the_same() -> None:
     """Where each training runs out of memory, and the layout that a step leaves."""
     program = (

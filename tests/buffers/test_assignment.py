@@ -615,7 +615,7 @@ def usage_by_operation(timeline: MemoryTimeline) -> dict[str, int]:
     return dict(zip(names, usage, strict=True))
 
 
-@pytest.mark.parametrize("model", ["mlp", "bert", "unet"])
+@pytest.mark.parametrize("model", ["mlp", pytest.param("bert", marks=pytest.mark.slow), "unet"])
 def test_a_step_in_order_uses_what_is_simulated(model: str) -> None:
     """To the byte: the peak, and what is in use whenever an operation allocates something."""
     timeline, measurement = measured(tiny_step(model))

@@ -45,7 +45,9 @@ def held_pieces(log: Path) -> Counter[int]:
     return +sizes
 
 
-@pytest.mark.parametrize("model", [pytest.param("bert", marks=pytest.mark.slow), "mlp", "unet"])
+@pytest.mark.parametrize(
+    "model", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "mlp")), "unet"]
+)
 def test_what_is_held_is_predicted_piece_by_piece(model: str) -> None:
     """One small piece more or less, and what comes after lies elsewhere."""
     step = MODELS[model](**TINY[model])

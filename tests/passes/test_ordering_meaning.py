@@ -107,6 +107,7 @@ def test_a_session_does_not_run_what_it_did_not_run_before() -> None:
     assert verify(program, ordered.graph_def, steps=3, timing_rounds=0).equal
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_processes")
 def test_what_comes_after_a_call_waits_for_all_of_it() -> None:
     """Its operations take its place when the step runs, and nothing else holds them together."""

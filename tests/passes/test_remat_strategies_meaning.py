@@ -29,7 +29,8 @@ def rematerialized(
     return Program.from_concrete_function(step.function, step.inputs), run
 
 
-@pytest.mark.parametrize("recompute", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("recompute", [False, True])
 def test_offloading_keeps_the_planned_peak_to_the_byte(*, recompute: bool) -> None:
     program, planned = rematerialized(0.3, recompute=recompute, offloader=Offloader())
     assert planned.ops("swap_out_")

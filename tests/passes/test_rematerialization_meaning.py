@@ -35,9 +35,8 @@ def test_the_real_peak_is_within_the_limit(share: float) -> None:
     assert run.rewritten.step_peak_bytes < run.original.step_peak_bytes
 
 
-@pytest.mark.parametrize(
-    ("name", "algorithm"), [pytest.param("bert", "best", marks=pytest.mark.slow), ("lstm", "path")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "algorithm"), [("bert", "best"), ("lstm", "path")])
 def test_training_steps_keep_their_bits(name: str, algorithm: str) -> None:
     """With as many copies as can be of use; dropout is drawn once."""
     step = tiny_step(name)

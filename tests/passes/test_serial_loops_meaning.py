@@ -35,6 +35,7 @@ _THREADS = 4
 _SMALL_TENSOR_BYTES = 64
 
 
+@pytest.mark.slow
 def test_a_training_step_with_loops_keeps_its_bits() -> None:
     step = tiny_step("lstm")
     done = run_pass(GrapplerItem.from_concrete_function(step.function), PASS)

@@ -54,6 +54,7 @@ def test_a_process_forks_and_ends_as_it_would_without() -> None:
     assert start_child("lives") == {"light": True, "child": 0, "here": ["rewritten"]}
 
 
+@pytest.mark.slow
 def test_threads_do_not_disturb_each_other() -> None:
     found = run_child("stress", "1", "function", "not_inlined", MEMOPT_FLAGS=FLAGS)
     assert found["wrong"] == found["failed"] == []

@@ -21,8 +21,8 @@ def trained(kind: str, options: dict[str, Any] | None) -> dict[str, Any]:
     [
         "keras fit",
         "open signature",
-        "loop",
-        "iterator",
+        pytest.param("loop", marks=pytest.mark.slow),
+        pytest.param("iterator", marks=pytest.mark.slow),
         pytest.param("recurrent", marks=pytest.mark.slow),
         pytest.param("keras loop", marks=pytest.mark.slow),
         pytest.param("branch", marks=pytest.mark.slow),

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     Wrapper = Callable[[ConcreteFunction], Callable[..., Any]]
 
-FAST = frozenset({"mlp", "bert"})
-"""The others are slow."""
+FAST = frozenset({"mlp", "bert once"})
+"""Models, or a way of calling one, that are not slow."""
 LARGE = frozenset({"densenet121", "resnet50"})
 """So slow that one way of calling them has to do."""
 
@@ -92,8 +92,12 @@ WRAPPERS: dict[str, Wrapper] = {
 }
 
 
+def _marks(name: str, how: str) -> Any:
+    return () if FAST & {name, f"{name} {how}"} else pytest.mark.slow
+
+
 CASES = [
-    pytest.param(name, wrapper, id=f"{name} {how}", marks=() if name in FAST else pytest.mark.slow)
+    pytest.param(name, wrapper, id=f"{name} {how}", marks=_marks(name, how))
     for name in MODELS
     for how, wrapper in WRAPPERS.items()
     if name not in LARGE or how == "twice"

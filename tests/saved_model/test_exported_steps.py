@@ -61,7 +61,8 @@ def leaner(exported: Path) -> Path:
     return out
 
 
-@pytest.mark.parametrize("which", [pytest.param("exported", marks=pytest.mark.slow), "leaner"])
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["exported", "leaner"])
 def test_it_trains_as_keras_does(which: str, request: pytest.FixtureRequest) -> None:
     import tensorflow as tf
 

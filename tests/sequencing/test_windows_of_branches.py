@@ -232,6 +232,7 @@ def test_a_merge_tells_of_what_led_to_it_alone() -> None:
         assert ended == {"after": {"one", "no", "m"}, "last": {"other", "none", "n"}}
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(steps_with_branches(), st.integers(2, 3), st.sampled_from([1.0, 1.3]), st.integers(0, 9))
 def test_no_execution_needs_more_than_is_told_whichever_sides_are_taken(
