@@ -11,6 +11,7 @@ from memopt.graph.rewriter import Rewriter, Touches
 from memopt.graph.verify import verify_graph, verify_references
 from memopt.progress import Task, task
 from memopt.result import GraphReport, PassReport
+from memopt.sequencing.standstill import Collectives
 
 if TYPE_CHECKING:
     from memopt.graph.graph import Graph
@@ -72,6 +73,7 @@ class _Run:
         self._deadline_s = deadline_s
         self._reports: list[PassReport] = []
         self._iterations = 0
+        self._collectives = Collectives(rewriter.graph)
         self._task = Task("")
 
     def result(self) -> GraphReport:
@@ -135,6 +137,7 @@ class _Run:
             before = self._peaks(pass_)
             pass_.run(rewriter, self._context)
             _verify_edits(pass_, rewriter, self._context, start.edits)
+            self._collectives.verify(rewriter.graph)
         except Exception as error:  # noqa: BLE001 - a bug in a pass must not break the user's program
             rewriter.revert(start)
             failure = self._describe(pass_, error)

@@ -20,9 +20,26 @@ _PREPARATIONS = frozenset({"CollectiveInitializeCommunicator", "CollectiveAssign
 def find_meetings(nodes: Sequence[Node], program: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Pairs (before, after): whatever waits for one of the collectives that meet waits for all.
 
-    Those meet that come at the same place among the collectives of their kind on their devices, as
-    all devices run the same ones in the same order. None are found where some device has more of a
-    kind than another.
+    Args:
+        nodes: The nodes by number.
+        program: The nodes that run, as numbers, producers first.
+    """
+    groups = list(find_groups(nodes, program))
+    if not groups:
+        return
+    numbers = {nodes[number]: number for number in program}
+    for met in groups:
+        for one in met:
+            users = [numbers[user] for user in nodes[one].users if user in numbers]
+            yield from ((other, user) for other in met if other != one for user in users)
+
+
+def find_groups(nodes: Sequence[Node], program: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The collectives that meet, one of each device.
+
+    They come at the same place among the collectives of their kind on their devices, as all devices
+    run the same ones in the same order. None are found where some device has more of a kind than
+    another.
 
     Args:
         nodes: The nodes by number.
@@ -35,13 +52,6 @@ def find_meetings(nodes: Sequence[Node], program: Sequence[int]) -> Iterator[tup
             dtype = node.attributes["T"].type if "T" in node.attributes else 0
             devices = kinds.setdefault((node.op, dtype), {})
             devices.setdefault(node.device, []).append(number)
-    if not kinds:
-        return
-    numbers = {nodes[number]: number for number in program}
     for devices in kinds.values():
-        if len(devices) == 1 or len(set(map(len, devices.values()))) > 1:
-            continue
-        for met in zip(*devices.values(), strict=True):
-            for one in met:
-                users = [numbers[user] for user in nodes[one].users if user in numbers]
-                yield from ((other, user) for other in met if other != one for user in users)
+        if len(devices) > 1 and len(set(map(len, devices.values()))) == 1:
+            yield from zip(*devices.values(), strict=True)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
+from memopt.errors import InvalidGraphError
+from memopt.graph.rewriter import Rewriter
 from memopt.graph.text import parse_graph
 from memopt.graph.traversal import Numbering
 from memopt.sequencing.meetings import find_meetings
 from memopt.sequencing.precedence import Precedence
+from memopt.sequencing.standstill import Collectives
 
 
 def replica(number: int, *, count: int = 1) -> str:
@@ -67,3 +72,20 @@ def test_where_they_cannot_meet_the_edges_alone_decide() -> None:
     program = [names[number] for number in found.program]
     assert program.index("u0_0") < program.index("c1_0")
     assert len(program) == len(names)
+
+
+def test_a_rewrite_that_lets_devices_wait_for_each_other_is_found() -> None:
+    """Each replica's second collective would wait for what comes after the other one's first."""
+    graph = parse_graph(replica(0, count=2) + "\n" + replica(1, count=2))
+    collectives = Collectives(graph)
+    collectives.verify(graph)
+    rewriter = Rewriter(graph)
+    with rewriter.edit("an order across devices"):
+        rewriter.add_control_input(graph["c1_0"], graph["u0_0"])
+    with pytest.raises(InvalidGraphError, match=r"would wait for each other for ever: 'c0_0'"):
+        collectives.verify(graph)
+
+
+def test_a_graph_whose_collectives_do_not_meet_is_not_held_to_it() -> None:
+    graph = parse_graph(replica(0) + "\n" + replica(1).replace("(x1)", "(x1, ^u0_0)"))
+    Collectives(graph).verify(graph)
