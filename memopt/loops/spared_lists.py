@@ -205,12 +205,9 @@ def _spare_in_second(rewriter: Rewriter, pair: PairedLists, spared: Sequence[Spa
         spelled[first.body.arguments[position].output()] = argument.spelling
         variables.append(value)
     for each in spared:
-        popped = {
-            tensor: f"{pair.popped(slot).name}:tensor:0" for tensor, slot in each.read.items()
-        }
+        popped = {tensor: _popped(pair, slot) for tensor, slot in each.read.items()}
         element = _take_out(body, each, spelled | popped, rewriter)
-        pop = pair.popped(each.slot)
-        body.replace({f"{pop.name}:tensor:0": element}, [pop.name])
+        body.replace({_popped(pair, each.slot): element}, [pair.popped(each.slot).name])
         for reader in idle_readers(second.node.output(each.slot)):
             rewriter.remove_node(reader)
     without = {each.slot for each in spared}
