@@ -45,6 +45,13 @@ def code_of(function: Callable[..., object]) -> FunctionCache | NullCache:
     return _CompiledCode(function)
 
 
+def is_kept(function: Callable[..., object]) -> bool:
+    """Whether there is code of a function that is compiled, or none can be kept."""
+    python = getattr(function, "py_func", function)
+    folder = _folder_for(Path(python.__code__.co_filename).parent)
+    return folder is None or any(folder.glob(f"*.{python.__name__}-*.nbi"))
+
+
 class _Locator(_CacheLocator):  # type: ignore[misc]
     """Tells numba where the code of a function is: in a folder for this state of the sources.
 
@@ -94,13 +101,13 @@ class _CompiledCode(FunctionCache):  # type: ignore[misc]
         found = self._load(sig, target_context)
         if found is not None:
             return found
+        self._shown.enter_context(working(_ONCE))
         self._take_lock()
         found = self._load(sig, target_context)  # another process may have compiled it meanwhile
         if found is not None:
+            self._shown.close()
             self._release_lock()
-            return found
-        self._shown.enter_context(working(_ONCE))
-        return None
+        return found
 
     def save_overload(self, sig: object, data: object) -> None:
         """Write what was compiled; where that fails, the next process compiles it again."""

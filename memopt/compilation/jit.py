@@ -35,6 +35,12 @@ def compiled_apart(function: _Function) -> _Function:
     return compiled_function
 
 
+def compile_for(function: Callable[..., object], *arguments: object) -> None:
+    """Compile a function that `compiled_apart` gave for arguments like these, or find it kept."""
+    if IS_COMPILED:
+        function.compile(tuple(map(numba.typeof, arguments)))  # type: ignore[attr-defined]
+
+
 def compiled(function: _Function) -> _Function:
     """Make a function part of each compiled one that calls it. Called from Python, it is Python.
 

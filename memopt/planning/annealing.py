@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from memopt.compilation.jit import compiled, compiled_apart
+from memopt.compilation.jit import compile_for, compiled, compiled_apart
 from memopt.planning.chains import NOTHING, propose_any, take_back
 from memopt.planning.edits import remove, undo
 from memopt.planning.problem import COPIES
@@ -140,7 +140,7 @@ def anneal(
             return False
         edits = min(size, left)
         effort = (edits, last_change, schedule.recompute_share, schedule.chain_share)
-        _search(problem, state, best, effort, numbers)
+        search_slice(problem, state, best, effort, numbers)
         left -= edits
         if tell is not None:
             tell(edits)
@@ -149,6 +149,14 @@ def anneal(
         if 2 * (time.monotonic() - started_s) < _SLICE_S:
             size = min(2 * size, _SLICE)
     return True
+
+
+def compile_annealing(problem: Problem, state: State) -> None:
+    """Compile all that is here, what takes longest first."""
+    best, numbers = new_best(state), np.zeros(5, np.float64)
+    compile_for(search_slice, problem, state, best, (0, 0, 0, 0), numbers)
+    compile_for(tidy, problem, state)
+    compile_for(record, state, best)
 
 
 @compiled_apart
@@ -185,13 +193,23 @@ def tidy(problem: Problem, state: State) -> None:
 
 
 @compiled_apart
-def _search(
+def search_slice(
     problem: Problem,
     state: State,
     best: Best,
     effort: tuple[int, int, int, int],
     numbers: npt.NDArray[np.float64],
 ) -> None:
+    """Try so many edits.
+
+    Args:
+        problem: What is planned.
+        state: Holds the sequence that is edited.
+        best: Gets every sequence that is better than what it has.
+        effort: How many edits, after how many changes of the sequence no other one is tried, and of
+            1,000 edits those that compute something again, and those of whole chains.
+        numbers: What is carried from slice to slice.
+    """
     edits, last_change, recompute_share, chain_share = effort
     temperature = numbers[_TEMPERATURE]
     price = numbers[_PRICE]

@@ -14,6 +14,7 @@ from memopt.flags import Flags
 from memopt.kernels.choice import RULES
 from memopt.options import Level
 from memopt.passes.recomputation import AUTO_SCOPE
+from memopt.planning.compile_ahead import start_compiling
 from memopt.plugin.bridge import register
 from memopt.plugin.configs import note_session_configs, tag_functions, untag_functions
 from memopt.plugin.functions import rewrite_function
@@ -194,6 +195,8 @@ def enable(  # noqa: PLR0913 - the fields of Policy, by keyword
         _untag()
         _tags.append(_tag(policy))
         set_policy(policy)
+    if policy.budget is not None:
+        start_compiling()
     return policy
 
 
