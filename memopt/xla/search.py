@@ -7,10 +7,12 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from memopt.errors import ExecutionError
 from memopt.passes.checkpoint_loops import CheckpointLoops
 from memopt.passes.compiled_rematerialization import NONE
 from memopt.progress import task
-from memopt.xla.starting_point import starting_point
+from memopt.shapes.function_calls import has_loops_anywhere
+from memopt.xla.starting_point import StartingPoint, starting_point
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from memopt.passes.compiled_rematerialization import CompiledRematerialization
     from memopt.result import PassReport
     from memopt.xla.compiler import Compiled
-    from memopt.xla.starting_point import StartingPoint
 
 _ENOUGH = 0.92
 """The share of a limit that a form has to use for no larger one to be looked for."""
@@ -169,9 +170,10 @@ class Search:
         late = self.delay_operands()
         if late.step_bytes <= limit_bytes:
             return late
-        again = self.run_turns_again(limit_bytes)
-        if again.step_bytes <= limit_bytes:
-            return again
+        if has_loops_anywhere(self.item.graph_def):
+            again = self.run_turns_again(limit_bytes)
+            if again.step_bytes <= limit_bytes:
+                return again
         found = self._approach(limit_bytes, _SHARE_ALIKE if self.options.alike else 1)
         if found is None and self.options.alike:
             # It takes some memory; what is computed in other kernels may have the same bits.
@@ -227,7 +229,16 @@ class Search:
                 return known
         # What runs again of a loop is in other kernels than before.
         alike = self.options.alike and self.loops is None
-        form = Form(self._compile(graph_def), reports, limit_bytes, alike)
+        try:
+            compiled = self._compile(graph_def)
+        except ExecutionError:
+            if not self._starts[self.loops].reports:
+                raise
+            # XLA takes the loops only as they were.
+            lean = self._starts.get(None) if self.loops else None
+            self._starts[self.loops] = lean or StartingPoint(self.item)
+            return self._try(limit_bytes)
+        form = Form(compiled, reports, limit_bytes, alike)
         self.forms.append(form)
         return form
 

@@ -6,7 +6,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from support.recurrent import recurrent_step
+from tensorflow.core.framework.graph_pb2 import GraphDef
 
+from memopt.errors import ExecutionError
+from memopt.item import GrapplerItem
 from memopt.passes import CompiledRematerialization
 from memopt.xla.search import Form, Search
 
@@ -26,7 +30,7 @@ class Plans(Search):
 
     def __init__(self, peak_of: Callable[[int], int], alike_bytes: int | None = None) -> None:
         compiler = SimpleNamespace(compile=lambda _: compiled(ORIGINAL))
-        item = cast("Any", SimpleNamespace(graph_def=None))
+        item = cast("Any", SimpleNamespace(graph_def=GraphDef()))
         super().__init__(item, compiler, CompiledRematerialization(alike=bool(alike_bytes)))
         self.peak_of = peak_of
         self.alike_bytes = alike_bytes or 0
@@ -76,3 +80,24 @@ def test_nothing_is_found_where_nothing_is_small_enough() -> None:
     assert search.within(450) is None
     assert search.lowest.planned_bytes == FLOOR
     assert len(search.forms) <= search.most_compilations
+
+
+def test_loops_that_xla_takes_only_as_they_are_stay() -> None:
+    """Other forms of the step are looked for all the same."""
+    step = recurrent_step(16, width=16)
+    item = GrapplerItem.from_concrete_function(step.function)
+    as_it_is = {each.signature.name for each in item.graph_def.library.function}
+
+    def compile_form(graph_def: GraphDef) -> Any:
+        if any(each.signature.name not in as_it_is for each in graph_def.library.function):
+            raise ExecutionError("XLA does not compile it")
+        return SimpleNamespace(
+            memory=SimpleNamespace(step_peak_bytes=ORIGINAL, stored=frozenset()),
+            graph_def=graph_def,
+        )
+
+    compiler = cast("Any", SimpleNamespace(compile=compile_form))
+    search = Search(item, compiler, CompiledRematerialization())
+    assert search.keep_results().compiled.graph_def.library == item.graph_def.library
+    assert search.within(ORIGINAL // 2) is None
+    assert search.forms
