@@ -269,7 +269,7 @@ def without_accumulate_n(graph_def: GraphDef) -> GraphDef:
     return graph_def
 
 
-@pytest.mark.parametrize("reuse", [pytest.param(0.4, marks=pytest.mark.slow), 1.0])
+@pytest.mark.parametrize("reuse", [pytest.param(0.4, marks=pytest.mark.exhaustive), 1.0])
 def test_running_sums_keep_the_bits_of_whole_graphs(reuse: float) -> None:
     """With one operation at a time and with several."""
     edits = 0

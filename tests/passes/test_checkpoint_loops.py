@@ -309,7 +309,7 @@ def test_loops_in_functions_that_functions_call_run_in_segments() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", ["50%", "30%"])
+@pytest.mark.parametrize("budget", [pytest.param("50%", marks=pytest.mark.exhaustive), "30%"])
 def test_a_recurrent_step_needs_as_much_as_is_predicted(budget: str) -> None:
     step = MODELS["lstm"](batch=16, steps=40, width=128, vocabulary=100)
     result = memopt.optimize(step.function, budget=budget)

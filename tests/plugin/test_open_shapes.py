@@ -37,7 +37,8 @@ def test_a_budget_is_kept_with_the_same_bits(kind: str) -> None:
     assert outcome == "rewritten", reason
     held_bytes = within["held"]
     assert after_bytes - held_bytes <= 0.6 * (before_bytes - held_bytes)
-    assert within["own"] == pytest.approx(after_bytes - held_bytes, rel=0.05, abs=PIPELINE_BYTES)
+    off_by = abs(within["own"] - (after_bytes - held_bytes))
+    assert off_by <= 0.05 * (after_bytes - held_bytes) + PIPELINE_BYTES
     # How many turns of the original loops run at once is a matter of chance.
     share = 0.25 if kind == "recurrent" else 0.1
     assert off["own"] == pytest.approx(before_bytes - held_bytes, rel=share, abs=PIPELINE_BYTES)

@@ -46,7 +46,7 @@ def test_what_loops_hold_is_predicted(layer: str) -> None:
     [
         pytest.param("narrow lstm", "40%", marks=pytest.mark.slow),
         pytest.param("narrow gru", "30%", marks=pytest.mark.slow),
-        pytest.param("bidirectional", "20%", marks=pytest.mark.slow),
+        pytest.param("bidirectional", "20%", marks=pytest.mark.exhaustive),
         pytest.param("convolutional", "20%", marks=pytest.mark.slow),
     ],
 )
