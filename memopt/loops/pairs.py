@@ -13,6 +13,7 @@ from memopt.shapes.function_calls import LOOPS
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator
 
+    from memopt.context import Context
     from memopt.graph.graph import Graph, Node, Tensor, Use
 
 
@@ -361,3 +362,14 @@ def reads_of(body: Body, position: int) -> list[Node]:
     argument = body.arguments[position]
     reads = (node for node in body.graph if node.op == "ReadVariableOp")
     return [node for node in reads if source(node.inputs[0]).node is argument]
+
+
+def why_asked_for(loops: Iterable[Node], context: Context) -> str:
+    """Who else gives what loops compute, or asks for it; "" if nobody does."""
+    asked = {name.partition(":")[0] for name in context.fetched_tensors}
+    for loop in loops:
+        if loop.name in context.fed:
+            return f"{loop.name!r} is fed, so it does not run"
+        if loop.name in asked:
+            return f"a tensor of {loop.name!r} is fetched"
+    return ""

@@ -10,7 +10,7 @@ from memopt.errors import OptionsError
 from memopt.graph.functiondef import Library
 from memopt.graph.op_types import DT_INT32
 from memopt.graph.rewriter import Touches
-from memopt.loops.pairs import LoopPair, UnfitError, find_pairs, reads_of
+from memopt.loops.pairs import LoopPair, UnfitError, find_pairs, reads_of, why_asked_for
 from memopt.loops.segments import OpenTurns, Segments, Variable, write_segments
 from memopt.loops.worth import Kept
 from memopt.passes.base import Pass
@@ -117,7 +117,8 @@ class CheckpointLoops(Pass):
         Raises:
             UnfitError: It is left alone.
         """
-        _require_unnamed(pair, context)
+        if why := why_asked_for((pair.forward.node, pair.backward.node), context):
+            raise UnfitError(why)
         body = context.properties.certain.function(pair.forward.body_name)
         kept = Kept.of(pair, graph, context.properties)
         known = (body.tensor(tensor.name) for tensor in pair.pushed)
@@ -212,20 +213,6 @@ def _write(rewriter: Rewriter, chosen: _Candidate) -> None:
 
 def _mebibytes(size_bytes: int) -> str:
     return f"{size_bytes / _MEBIBYTE:.2f} MiB"
-
-
-def _require_unnamed(pair: LoopPair, context: Context) -> None:
-    """Nobody else gives what the loops compute, or asks for it.
-
-    Raises:
-        UnfitError: Somebody does.
-    """
-    asked = {name.partition(":")[0] for name in context.fetched_tensors}
-    for name in (pair.forward.node.name, pair.backward.node.name):
-        if name in context.fed:
-            raise UnfitError(f"{name!r} is fed, so it does not run")
-        if name in asked:
-            raise UnfitError(f"a tensor of {name!r} is fetched")
 
 
 def _open_turns(pair: LoopPair, kept: Kept, properties: Properties) -> OpenTurns:

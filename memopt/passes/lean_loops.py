@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memopt.graph.functiondef import Library
 from memopt.graph.rewriter import Touches
-from memopt.loops.pairs import Loop, find_paired_lists
+from memopt.loops.pairs import Loop, find_paired_lists, why_asked_for
 from memopt.loops.spared_lists import find_only_read, find_spared, read_before, spare_lists
 from memopt.passes.base import Pass
 
@@ -54,20 +54,10 @@ class LeanLoops(Pass):
             first, second = pair.forward.node, pair.backward.node
             if first in written or second in written:
                 rewriter.decline(first, "a loop that it belongs to was written anew already")
-            elif why := _reason_to_leave((first, second), context):
+            elif why := why_asked_for((first, second), context):
                 rewriter.decline(first, why)
             elif _write(rewriter, context, pair):
                 written |= {first, second}
-
-
-def _reason_to_leave(loops: tuple[Node, ...], context: Context) -> str:
-    asked = {name.partition(":")[0] for name in context.fetched_tensors}
-    for loop in loops:
-        if loop.name in context.fed:
-            return f"{loop.name!r} is fed, so it does not run"
-        if loop.name in asked:
-            return f"a tensor of {loop.name!r} is fetched"
-    return ""
 
 
 def _write(rewriter: Rewriter, context: Context, pair: PairedLists) -> bool:
