@@ -34,6 +34,7 @@ _SMALLEST = 0.02
 _MOST_ABOUT_LOOPS = 3
 """How often is tried how many turns have to run again."""
 _LEAST_SEGMENTS = 2
+"""A loop over one segment XLA takes apart; see `CheckpointLoops.least_segments`."""
 _ABOUT_A_TURN = 16
 """Of what loops are asked to keep less, so large a part is asked for in addition at least."""
 _FAR_LOWER = 0.7
