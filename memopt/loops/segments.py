@@ -28,7 +28,7 @@ from memopt.loops.element_lists import (
 )
 from memopt.loops.function_body import FunctionBody, Value
 from memopt.loops.pairs import idle_readers
-from memopt.loops.rewritten_loop import become, definition_of, read_only, variable_shapes
+from memopt.loops.rewritten_loop import become, functions_of, read_only, turns_of, variables_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -120,11 +120,9 @@ class _Side(NamedTuple):
 
     @classmethod
     def of(cls, loop: Loop, lists: Collection[int], library: Library) -> _Side:
-        types = op_types.port_types(loop.node, library).outputs
-        shapes = variable_shapes(loop.node, len(types))
-        named = (f"variable_{position}" for position in range(len(types)))
-        stays = tuple(position for position in range(len(types)) if position not in lists)
-        return cls(loop, stays, tuple(map(Value, named, types, shapes)))
+        variables = variables_of(loop, library)
+        stays = tuple(position for position in range(len(variables)) if position not in lists)
+        return cls(loop, stays, tuple(variables))
 
     @property
     def staying(self) -> list[Value]:
@@ -139,16 +137,6 @@ class _Side(NamedTuple):
         """
         hands_on = self.loop.body.hands_on
         return [(given if hands_on(place) else ran)[place] for place in self.stays]
-
-    def turns(self, name: str, positions: Sequence[int]) -> Turns:
-        """Its turns with some of its variables only."""
-        body, test = (
-            FunctionBody(definition_of(each)) for each in (self.loop.body, self.loop.test)
-        )
-        body.keep(positions, positions, effects=True)
-        test.keep(positions, [0], effects=True)
-        attributes = lasting_attributes(self.loop.node.attributes)
-        return Turns(self.loop.node.op, attributes, test, body, name)
 
 
 class _Writer:
@@ -204,7 +192,7 @@ class _Writer:
         """Let the first loop begin where the segments end, without lists that nobody reads."""
         side, first = self._forward, self._forward.loop.node
         positions = [i for i in range(len(side.variables)) if i not in self._pair.unread]
-        turns = side.turns(f"{self._name}_last", positions)
+        turns = turns_of(side.loop, f"{self._name}_last", positions)
         attributes = loop_attributes(
             self._rewriter, turns, [side.variables[position] for position in positions]
         )
@@ -225,7 +213,7 @@ class _Writer:
         """What the loop of the gradient gives after the turns that keep what they compute."""
         side, second = self._backward, self._backward.loop.node
         positions = range(len(side.variables))
-        turns = side.turns(f"{self._name}_last_gradient", positions)
+        turns = turns_of(side.loop, f"{self._name}_last_gradient", positions)
         attributes = bounded_attributes(self._rewriter, turns, [*side.variables, _COUNT, _MOST])
         attributes |= read_only(second, positions)
         last = self._turns_left(second, anchors)
@@ -287,7 +275,7 @@ class _Writer:
         """A loop over segments, and its variables."""
         node = side.loop.node
         variables = [*side.staying, _MOST, *self._kept_lists, *extra]
-        test = FunctionBody(definition_of(side.loop.test))
+        test, _ = functions_of(side.loop)
         test.keep(side.stays, [0], effects=True)
         for value in variables[len(side.stays) :]:
             _argument(test, value)
@@ -324,7 +312,7 @@ class _Writer:
             name = segment.add("ReadVariableOp", "value", [given[position].spelling], attributes)
             values.append(Value(f"{name}:value:0", *read))
         pushed = [push(segment, *each) for each in zip(lists, values, strict=True)]
-        turns = side.turns(f"{self._name}_turns", side.stays)
+        turns = turns_of(side.loop, f"{self._name}_turns", side.stays)
         ran = add_bounded_loop(segment, self._rewriter, turns, list(given.values()), most)
         results = side.handed_on(given, dict(zip(side.stays, ran.results, strict=True)))
         for value in (*results, most, *pushed):
@@ -344,7 +332,7 @@ class _Writer:
         filled = again.results[-len(self._pair.lists) :]
         taken = dict(zip((position for _, position in self._pair.lists), filled, strict=True))
         positions = range(len(side.variables))
-        turns = side.turns(f"{self._name}_gradient", positions)
+        turns = turns_of(side.loop, f"{self._name}_gradient", positions)
         values = [given[i] if i in given else taken[i] for i in positions]
         ran = add_bounded_loop(segment, self._rewriter, turns, values, again.turns)
         results = side.handed_on(given, dict(enumerate(ran.results)))
@@ -374,7 +362,9 @@ class _Writer:
         pair, loop = self._pair, self._pair.forward
         filled = [position for position, _ in pair.lists]
         positions = [*pair.state, *pair.variables, *pair.fixed, *filled]
-        turns = self._forward.turns(f"{self._name}_again", range(len(self._forward.variables)))
+        turns = turns_of(
+            self._forward.loop, f"{self._name}_again", range(len(self._forward.variables))
+        )
         for function in (turns.body, turns.test):
             for position in pair.variables:
                 function.be_given_values(position, self._read[position].dtype)

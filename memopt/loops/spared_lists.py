@@ -12,19 +12,20 @@ from memopt.graph.op_types import (
     DT_INT32,
     DT_INT64,
     DT_RESOURCE,
-    port_types,
     require_signature,
 )
-from memopt.loops.bounded_loops import Turns, lasting_attributes, loop_attributes
-from memopt.loops.function_body import FunctionBody, Value
+from memopt.loops.bounded_loops import loop_attributes
+from memopt.loops.function_body import Value
 from memopt.loops.pairs import idle_readers, reads_of, source
-from memopt.loops.rewritten_loop import become, definition_of, read_only, variable_shapes
+from memopt.loops.rewritten_loop import become, functions_of, read_only, turns_of, variables_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from memopt.graph.graph import Node, Tensor
     from memopt.graph.rewriter import Rewriter
+    from memopt.loops.bounded_loops import Turns
+    from memopt.loops.function_body import FunctionBody
     from memopt.loops.pairs import Loop, PairedLists
     from memopt.shapes.properties import Properties
 
@@ -87,8 +88,8 @@ def read_before(
         properties: What is known of a turn.
     """
     node = loop.node
-    body, test = FunctionBody(definition_of(loop.body)), FunctionBody(definition_of(loop.test))
-    given, variables = list(node.inputs), _variables(loop, rewriter)
+    test, body = functions_of(loop)
+    given, variables = list(node.inputs), variables_of(loop, rewriter.graph.library)
     for position in positions:
         read = reads_of(loop.body, position)[0]
         known = properties.tensor(read.output().name)
@@ -107,9 +108,7 @@ def read_before(
         ).output()
     everything = range(len(variables))
     stays = [-1 if position in positions else position for position in everything]
-    body.keep(everything, everything, effects=True)
-    test.keep(everything, [0], effects=True)
-    turns = _turns(loop, test, body, "given")
+    turns = turns_of(loop, f"{loop.body_name}_given", everything, (test, body))
     attributes = loop_attributes(rewriter, turns, variables) | read_only(node, stays)
     become(rewriter, node, everything, attributes, given)
 
@@ -181,19 +180,18 @@ def spare_lists(rewriter: Rewriter, pair: PairedLists, spared: Sequence[Spared])
     """
     _spare_in_second(rewriter, pair, spared)
     first = pair.forward
-    variables = _variables(first, rewriter)
+    variables = variables_of(first, rewriter.graph.library)
     without = {each.position for each in spared}
     stays = [position for position in range(len(variables)) if position not in without]
-    body, test = FunctionBody(definition_of(first.body)), FunctionBody(definition_of(first.test))
-    body.keep(stays, stays, effects=True)
-    test.keep(stays, [0], effects=True)
-    _become(rewriter, first, _turns(first, test, body, "spared"), stays, variables, [])
+    turns = turns_of(first, f"{first.body_name}_spared", stays)
+    _become(rewriter, first, turns, stays, variables, [])
 
 
 def _spare_in_second(rewriter: Rewriter, pair: PairedLists, spared: Sequence[Spared]) -> None:
     first, second = pair.forward, pair.backward
-    body, test = FunctionBody(definition_of(second.body)), FunctionBody(definition_of(second.test))
-    known, variables = _variables(first, rewriter), _variables(second, rewriter)
+    test, body = functions_of(second)
+    library = rewriter.graph.library
+    known, variables = variables_of(first, library), variables_of(second, library)
     count = len(variables)
     spelled: dict[Tensor, str] = {}
     positions = dict.fromkeys(position for each in spared for position in each.given)
@@ -213,10 +211,9 @@ def _spare_in_second(rewriter: Rewriter, pair: PairedLists, spared: Sequence[Spa
     without = {each.slot for each in spared}
     stays = [slot for slot in range(count) if slot not in without]
     left = [*stays, *range(count, len(variables))]
-    body.keep(left, left, effects=True)
-    test.keep(left, [0], effects=True)
+    turns = turns_of(second, f"{second.body_name}_spared", left, (test, body))
     given = [first.node.inputs[position] for position in positions]
-    _become(rewriter, second, _turns(second, test, body, "spared"), stays, variables, given)
+    _become(rewriter, second, turns, stays, variables, given)
 
 
 def _popped(pair: PairedLists, slot: int) -> str:
@@ -252,18 +249,6 @@ def _become(
     attributes = loop_attributes(rewriter, turns, left) | read_only(node, stays)
     inputs = [node.inputs[position] for position in stays]
     become(rewriter, node, stays, attributes, [*inputs, *given])
-
-
-def _turns(loop: Loop, test: FunctionBody, body: FunctionBody, how: str) -> Turns:
-    attributes = lasting_attributes(loop.node.attributes)
-    return Turns(loop.node.op, attributes, test, body, f"{loop.body_name}_{how}")
-
-
-def _variables(loop: Loop, rewriter: Rewriter) -> list[Value]:
-    """The types and shapes of a loop's variables."""
-    types = port_types(loop.node, rewriter.graph.library).outputs
-    shapes = variable_shapes(loop.node, len(types))
-    return [Value("", dtype, shape) for dtype, shape in zip(types, shapes, strict=True)]
 
 
 def _users_behind(node: Node) -> set[Node]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from memopt.errors import OptionsError
 from memopt.graph.functiondef import Library
 from memopt.graph.op_types import DT_INT32
-from memopt.graph.rewriter import Touches
 from memopt.loops.pairs import LoopPair, UnfitError, find_pairs, reads_of, why_asked_for
+from memopt.loops.rewritten_loop import TOUCHES
 from memopt.loops.segments import OpenTurns, Segments, Variable, write_segments
 from memopt.loops.worth import Kept
 from memopt.passes.base import Pass
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from memopt.context import Context
     from memopt.graph.graph import Graph, Node
-    from memopt.graph.rewriter import Rewriter
+    from memopt.graph.rewriter import Rewriter, Touches
     from memopt.shapes.properties import Properties
 
 _MEBIBYTE = 1 << 20
@@ -66,15 +66,7 @@ class CheckpointLoops(Pass):
     """
 
     name: ClassVar[str] = "checkpoint-loops"
-    touches: ClassVar[frozenset[Touches]] = frozenset(
-        {
-            Touches.NODES,
-            Touches.DATA_EDGES,
-            Touches.OPS,
-            Touches.ATTRIBUTES,
-            Touches.FUNCTIONS,
-        }
-    )
+    touches: ClassVar[frozenset[Touches]] = TOUCHES
 
     run_again: bool = True
     """Whether turns may run again; without, every loop is left alone."""

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from memopt.graph.functiondef import Library
-from memopt.graph.rewriter import Touches
 from memopt.loops.pairs import Loop, find_paired_lists, why_asked_for
+from memopt.loops.rewritten_loop import TOUCHES
 from memopt.loops.spared_lists import find_only_read, find_spared, read_before, spare_lists
 from memopt.passes.base import Pass
 
 if TYPE_CHECKING:
     from memopt.context import Context
     from memopt.graph.graph import Node
-    from memopt.graph.rewriter import Rewriter
+    from memopt.graph.rewriter import Rewriter, Touches
     from memopt.loops.pairs import PairedLists
 
 
@@ -37,15 +37,7 @@ class LeanLoops(Pass):
     """
 
     name: ClassVar[str] = "lean-loops"
-    touches: ClassVar[frozenset[Touches]] = frozenset(
-        {
-            Touches.NODES,
-            Touches.DATA_EDGES,
-            Touches.OPS,
-            Touches.ATTRIBUTES,
-            Touches.FUNCTIONS,
-        }
-    )
+    touches: ClassVar[frozenset[Touches]] = TOUCHES
 
     def run(self, rewriter: Rewriter, context: Context) -> None:
         """Look at each loop that another one takes out of, with one edit for each."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import tensorflow as tf
 from support.one_pass import run_pass
-from support.recurrent import BATCH, WIDTH, counting, gated, plain, random, recurrent_step
+from support.recurrent import BATCH, WIDTH, counting, gated, plain, random, recurrent_step, values
 
 import memopt
 from memopt.errors import OptionsError
@@ -23,7 +23,6 @@ from memopt.optimization.prepared import verify_item
 from memopt.optimizer import MemoryOptimizer
 from memopt.passes import CheckpointLoops, Context
 from memopt.runtime.function import build_function
-from memopt.runtime.grappler_off import without_grappler
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
@@ -35,12 +34,6 @@ if TYPE_CHECKING:
 
 def run(step: RecurrentStep, pass_: Pass) -> Done:
     return run_pass(GrapplerItem.from_concrete_function(step.function), pass_)
-
-
-def values(step: RecurrentStep, done: Done | None = None) -> list[bytes]:
-    """All that a step computes, without Grappler, which fuses other operations in other loops."""
-    function = step.function if done is None else build_function(done.graph_def, step.function)
-    return [value.tobytes() for value in step.run(without_grappler(function))]
 
 
 @pytest.mark.parametrize("cell", [gated, plain])

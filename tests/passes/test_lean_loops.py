@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.one_pass import run_pass
-from support.recurrent import counting, gated, plain, random, recurrent_step
+from support.recurrent import counting, gated, plain, random, recurrent_step, values
 
 from memopt.item import GrapplerItem
 from memopt.passes import LeanLoops
-from memopt.runtime.function import build_function
-from memopt.runtime.grappler_off import without_grappler
 
 if TYPE_CHECKING:
     from support.one_pass import Done
@@ -25,11 +23,6 @@ LOOPS = ("While", "StatelessWhile")
 
 def run(step: RecurrentStep) -> Done:
     return run_pass(GrapplerItem.from_concrete_function(step.function), LeanLoops())
-
-
-def values(step: RecurrentStep, done: Done | None = None) -> list[bytes]:
-    function = step.function if done is None else build_function(done.graph_def, step.function)
-    return [value.tobytes() for value in step.run(without_grappler(function))]
 
 
 def lists_of(done: Done) -> set[str]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memopt.runtime.function import build_function
+from memopt.runtime.grappler_off import without_grappler
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+    from support.one_pass import Done
 
     Cell = Callable[..., Any]
 
@@ -126,3 +131,9 @@ def recurrent_step(
     traced = tf.function(step, autograph=False, jit_compile=is_compiled or None)
     function = traced.get_concrete_function(tf.TensorSpec(shape))
     return RecurrentStep(function, draw.normal((turns, BATCH, width)), weights)
+
+
+def values(step: RecurrentStep, done: Done | None = None) -> list[bytes]:
+    """All that a step computes, without Grappler, which fuses other operations in other loops."""
+    function = step.function if done is None else build_function(done.graph_def, step.function)
+    return [value.tobytes() for value in step.run(without_grappler(function))]
