@@ -136,8 +136,9 @@ class _Run:
         try:
             before = self._peaks(pass_)
             pass_.run(rewriter, self._context)
-            _verify_edits(pass_, rewriter, self._context, start.edits)
-            self._collectives.verify(rewriter.graph)
+            if len(rewriter.edits) > start.edits:
+                _verify_edits(pass_, rewriter, self._context, start.edits)
+                self._collectives.verify(rewriter.graph)
         except Exception as error:  # noqa: BLE001 - a bug in a pass must not break the user's program
             rewriter.revert(start)
             failure = self._describe(pass_, error)
@@ -174,12 +175,9 @@ def _verify_edits(pass_: Pass, rewriter: Rewriter, context: Context, first: int)
         PassError: An edit is of a kind that the pass does not declare.
         InvalidGraphError: The graph breaks a rule.
     """
-    edits = rewriter.edits[first:]
-    if not edits:
-        return
     graph = rewriter.graph
     touched: dict[str, None] = {}
-    for edit in edits:
+    for edit in rewriter.edits[first:]:
         undeclared = edit.touches - pass_.touches
         if undeclared:
             kinds = ", ".join(sorted(kind.name.lower() for kind in undeclared))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from memopt.graph.graph import Node
 
@@ -25,13 +25,26 @@ def find_meetings(nodes: Sequence[Node], program: Sequence[int]) -> Iterator[tup
         program: The nodes that run, as numbers, producers first.
     """
     groups = list(find_groups(nodes, program))
-    if not groups:
-        return
-    numbers = {nodes[number]: number for number in program}
+    if groups:
+        numbers = {nodes[number]: number for number in program}
+        yield from pairs_of(
+            groups, lambda one: [numbers[n] for n in nodes[one].users if n in numbers]
+        )
+
+
+def pairs_of(
+    groups: Iterable[Sequence[int]], users: Callable[[int], Iterable[int]]
+) -> Iterator[tuple[int, int]]:
+    """The pairs (before, after) that follow from collectives which meet.
+
+    Args:
+        groups: The collectives that meet, as numbers.
+        users: What waits for one of them.
+    """
     for met in groups:
         for one in met:
-            users = [numbers[user] for user in nodes[one].users if user in numbers]
-            yield from ((other, user) for other in met if other != one for user in users)
+            for user in users(one):
+                yield from ((other, user) for other in met if other != one)
 
 
 def find_groups(nodes: Sequence[Node], program: Sequence[int]) -> Iterator[tuple[int, ...]]:

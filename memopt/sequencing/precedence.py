@@ -11,7 +11,7 @@ from memopt.sequencing.meetings import find_meetings
 from memopt.sequencing.state import find_state_order
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from memopt.buffers.buffer_graph import BufferGraph
     from memopt.graph.graph import Graph, Node
@@ -83,11 +83,16 @@ class Precedence:
         meetings = list(find_meetings(nodes, self.program))
         if not meetings:
             return self
+        met = self.with_pairs(meetings)
+        return self if met is None else met
+
+    def with_pairs(self, pairs: Iterable[tuple[int, int]]) -> Precedence | None:
+        """The same where of further pairs one node comes before the other; `None` if it cannot."""
         extended = [list(before) for before in self.producers]
-        for before, after in meetings:
+        for before, after in pairs:
             extended[after].append(before)
         met = Precedence(extended, self.program)
-        return met if len(met.program) == len(self.program) else self
+        return met if len(met.program) == len(self.program) else None
 
     def sorted_by(self, keys: Sequence[object]) -> list[int]:
         """The nodes that run, producers first, and of those that could run the least key next.

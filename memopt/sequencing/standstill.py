@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from memopt.errors import InvalidGraphError
 from memopt.graph.traversal import Numbering
-from memopt.sequencing.meetings import find_groups
+from memopt.sequencing.meetings import find_groups, pairs_of
 from memopt.sequencing.precedence import Precedence
 
 if TYPE_CHECKING:
@@ -48,11 +48,9 @@ class Collectives:
         if not self._groups:
             return False
         numbering = Numbering.of(graph)
-        waits_for = [list(producers) for producers in numbering.producers]
-        for group in self._groups:
-            places = [numbering.place(node) for node in group if graph.find(node.name) is node]
-            for place in places:
-                for user in numbering.users[place]:
-                    waits_for[user] += [other for other in places if other != place]
-        program = Precedence(numbering.producers).program
-        return len(Precedence(waits_for).program) < len(program)
+        groups = [
+            [numbering.place(node) for node in group if graph.find(node.name) is node]
+            for group in self._groups
+        ]
+        pairs = pairs_of(groups, lambda place: numbering.users[place])
+        return Precedence(numbering.producers).with_pairs(pairs) is None
