@@ -24,7 +24,7 @@ MODULES = {
 }
 
 LAYERS = (
-    ("errors", "display", "collector", "cores", "progress", "time_limit"),
+    ("errors", "display", "collector", "cores", "interpreter", "progress", "time_limit"),
     ("options",),
     ("flags",),
     ("files", "terminal"),
@@ -70,7 +70,7 @@ LEAVES = {
     "errors": set[str](),
     "display": set[str](),
     "progress": set[str](),
-    "planning": {"compilation", "cores", "errors", "display", "progress"},
+    "planning": {"compilation", "cores", "errors", "display", "interpreter", "progress"},
     "models": {"errors"},
 }
 """Parts that import these parts and no others, though they stand above others."""

@@ -6,13 +6,12 @@ import atexit
 import contextlib
 import os
 import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memopt.compilation.compiled_code import is_kept
 from memopt.compilation.jit import IS_COMPILED
 from memopt.cores import usable_cores
+from memopt.interpreter import command_for, finding_memopt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,15 +33,13 @@ def compile_ahead(module: str, slowest: Callable[..., object]) -> None:
     if module in _started or not IS_COMPILED or usable_cores() == 1 or is_kept(slowest):
         return
     _started.add(module)
-    folder = str(Path(__file__).parents[2])
-    paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
     with contextlib.suppress(OSError):
         process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-            [sys.executable, "-P", "-m", module],
+            command_for(module),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env=finding_memopt(os.environ),
         )
         atexit.register(_end, process, os.getpid())
 

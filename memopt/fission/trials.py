@@ -13,12 +13,11 @@ import os
 import pickle
 import selectors
 import subprocess
-import sys
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from memopt.fission.trial_records import Outcome, Setting, Trial, recall, remember
 from memopt.flags import VARIABLE
+from memopt.interpreter import command_for, finding_memopt
 from memopt.time_limit import TimeLimit
 
 if TYPE_CHECKING:
@@ -109,15 +108,13 @@ class Trials:
 def _start(setting: Setting) -> subprocess.Popen[bytes]:
     # Not rewritten itself, and without a word: its output is its answer.
     inherited = {key: value for key, value in os.environ.items() if key != VARIABLE}
-    paths = [str(Path(__file__).parents[2]), inherited.get("PYTHONPATH", "")]
-    environment = inherited | {
+    environment = finding_memopt(inherited) | {
         "TF_ENABLE_ONEDNN_OPTS": str(int(setting.onednn)),
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
     }
     return subprocess.Popen(  # noqa: S603 - this interpreter and a module of our own
-        [sys.executable, "-P", "-m", f"{__package__}.trial_worker", str(setting.threads)],
+        command_for(f"{__package__}.trial_worker", str(setting.threads)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from memopt.interpreter import finding_memopt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,11 +85,7 @@ class Settings:
             environment["TF_ENABLE_ONEDNN_OPTS"] = "0"
         if self.limit_mebibytes is not None:
             environment[LIMIT_VARIABLE] = str(self.limit_mebibytes)
-        # The process has to find this package wherever this one did.
-        package_root = str(Path(__file__).resolve().parents[2])
-        paths = [package_root, environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-        return environment
+        return finding_memopt(environment)
 
     def configure_tensorflow(self) -> None:
         """Apply them in the process that the environment was made for, before anything runs."""

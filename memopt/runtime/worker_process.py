@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from memopt.errors import ExecutionError, InvalidGraphError, OptionsError, OutOfMemoryError
+from memopt.interpreter import command_for
 from memopt.runtime.watch import Watch, dump_environment
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ def start_worker(
         log: The file that it logs to.
     """
     return subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-        # -P: the current directory must not hide installed packages.
-        [sys.executable, "-P", "-m", module, directory],
+        command_for(module, directory),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.errors import MemoptError
+from memopt.interpreter import command_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +54,7 @@ def refine_apart(call: Call) -> Refined:
         MemoptError: The process did not come to its end.
     """
     ended = subprocess.run(  # noqa: S603 - this interpreter and a module of our own
-        [sys.executable, "-P", "-m", __name__],
+        command_for(__name__),
         input=pickle.dumps(call),
         capture_output=True,
         check=False,
