@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from memopt.accumulation.running_sums import is_divisible
 from memopt.buffers.kernel_signature import is_compiled
 from memopt.buffers.working_sets import largest_working_set
 from memopt.graph.final import is_final, is_given_to_grappler
@@ -133,11 +134,15 @@ class Prepared(NamedTuple):
 
     @property
     def is_out_of_reach(self) -> bool:
-        """Whether an operation by itself needs more than the budget."""
+        """Whether an operation by itself needs more than the budget.
+
+        Sums do not count whose inputs are added one by one, as `RunningSums` does.
+        """
         if self.before is None or not self.limits.budget_bytes:
             return False
-        largest = largest_working_set(self.before.buffer_graph, self.before.sequence)
-        return largest.size_bytes > self.limits.budget_bytes
+        graph = self.before.buffer_graph
+        whole = (node for node in self.before.sequence if not is_divisible(graph.nodes[node]))
+        return largest_working_set(graph, whole).size_bytes > self.limits.budget_bytes
 
     @property
     def over_bytes(self) -> int:

@@ -115,6 +115,22 @@ def test_a_function_comes_after_all_that_call_it() -> None:
     assert budgets == all_budgets(dict(reversed(callers.items())), LIMIT_BYTES, peaks)
 
 
+def test_less_than_the_caller_needs_elsewhere_is_not_asked_for() -> None:
+    """At the second call 10 are read and 10 given, and 130 are in use between the two calls."""
+    steps = [
+        Step("x", (), 10),
+        Step("call", ("x",), 10, scratch_bytes=40),
+        Step("large", ("call",), 120),
+        Step("small", ("large",), 10),
+        Step("again", ("small",), 10, scratch_bytes=200),
+    ]
+    callers = {MAIN: caller_of(steps, call=("f",), again=("g",))}
+    peaks_bytes = {"f": 50, "g": 210}
+    budgets = all_budgets(callers, LIMIT_BYTES, peaks_bytes)
+    assert budgets == called_budgets(callers[MAIN], 130, peaks_bytes)
+    assert budgets["g"] == called_budgets(callers[MAIN], LIMIT_BYTES, peaks_bytes)["g"] + 30
+
+
 def test_functions_that_call_themselves_get_no_budget() -> None:
     main = caller_of([Step("a", (), 10)], a=("f",))
     body = caller_of([Step("b", (), 10)], b=("f",))
@@ -158,7 +174,7 @@ def test_loops_of_a_model_get_what_their_step_leaves(
     budgets = all_budgets(callers, peaks[MAIN], peaks)
     assert budgets.keys() == callers.keys() - {MAIN}
     assert all(budgets[name] >= peaks[name] for name in budgets)
-    less_bytes = peaks[MAIN] // 3
+    less_bytes = peaks[MAIN] // 50
     tighter = all_budgets(callers, peaks[MAIN] - less_bytes, peaks)
     assert tighter == {name: max(0, budget - less_bytes) for name, budget in budgets.items()}
     assert any(tighter[name] < peaks[name] for name in tighter)

@@ -119,7 +119,8 @@ def all_budgets(
 ) -> dict[str, int]:
     """The budgets of all functions, those that are called by functions included, each once.
 
-    A function's own budget is the limit for those that it calls. A function that is called from
+    A function's own budget is the limit for those that it calls; where it needs more while it calls
+    nothing, they may need as much, as less would win nothing. A function that is called from
     several graphs comes after all of them and gets the smallest budget. Functions that call
     themselves, which TensorFlow does not run, get none.
 
@@ -139,7 +140,8 @@ def all_budgets(
         if name not in callers:
             continue
         caller = callers[name]
-        for called, left_bytes in called_budgets(caller, budgets[name], peaks_bytes).items():
+        own_limit_bytes = max(budgets[name], _peak_without_calls(caller))
+        for called, left_bytes in called_budgets(caller, own_limit_bytes, peaks_bytes).items():
             budgets[called] = min(budgets.get(called, left_bytes), left_bytes)
         for called in _called(caller):
             waiting[called] -= 1
@@ -147,6 +149,17 @@ def all_budgets(
                 ready.append(called)
     del budgets[MAIN]
     return {name: left_bytes for name, left_bytes in budgets.items() if not waiting[name]}
+
+
+def _peak_without_calls(caller: Caller) -> int:
+    """What a caller needs at most while it calls nothing, on top of what is held before."""
+    timeline = simulate(caller.buffer_graph, caller.sequence)
+    used_bytes = (
+        timeline.usage_bytes[position]
+        for position, node in enumerate(caller.sequence)
+        if node not in caller.calls
+    )
+    return max(used_bytes, default=timeline.held_bytes) - timeline.held_bytes
 
 
 def _count_callers(callers: Mapping[str, Caller]) -> dict[str, int]:
