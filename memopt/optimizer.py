@@ -26,6 +26,7 @@ from memopt.passes import (
     Fission,
     FoldShapes,
     MergeAddends,
+    NarrowBroadcasts,
     Ordering,
     Pass,
     PinSums,
@@ -143,7 +144,7 @@ class MemoryOptimizer(DisplayedFields):
             if self.budget is not None:
                 first.append(CheckpointLoops())
                 once.append(RunningSums())
-            once += [BypassBarriers(), FoldShapes(), SerialLoops()]
+            once += [NarrowBroadcasts(), BypassBarriers(), FoldShapes(), SerialLoops()]
             if self.budget is None:
                 once.append(Ordering())
             else:

@@ -33,6 +33,7 @@ from memopt.passes import (
     EffectsBeforeData,
     FoldShapes,
     MergeAddends,
+    NarrowBroadcasts,
     Ordering,
     Pass,
     PinSums,
@@ -362,7 +363,7 @@ def test_an_order_is_the_last_thing_that_a_level_makes() -> None:
     optimizer = MemoryOptimizer("ordered")
     assert optimizer.passes() == (
         *(RELAX, MergeAddends(), PinSums(), EffectsBeforeData()),
-        *(BypassBarriers(), FoldShapes(), SerialLoops(), Ordering()),
+        *(NarrowBroadcasts(), BypassBarriers(), FoldShapes(), SerialLoops(), Ordering()),
     )
     assert not optimizer.pipeline().repeated
 

@@ -168,7 +168,7 @@ class Facts:
             return (
                 "it is a part itself" if is_part else f"of {node.op} no rows are known to be apart"
             )
-        if not _is_on_host(node.device):
+        if not op_types.is_on_host(node.device):
             return "that parts have the same bits is known of the host's kernels alone"
         if node.name in self._context.fed or not self._runs[node] or self._frames[node]:
             return "it is fed, does not run, or is in a loop or a branch of TensorFlow 1"
@@ -181,8 +181,3 @@ class Facts:
     def _why_not_later(self, node: Node) -> str:
         reads = {self.root(tensor).node.op for tensor in node.inputs}
         return "what it reads may change meanwhile" if REF_VARIABLES & reads else ""
-
-
-def _is_on_host(device: str) -> bool:
-    lowered = device.lower()
-    return "gpu" not in lowered and "tpu" not in lowered

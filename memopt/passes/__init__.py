@@ -13,6 +13,7 @@ from memopt.passes.fold_shapes import FoldShapes
 from memopt.passes.inline_calls import InlineCalls
 from memopt.passes.lean_loops import LeanLoops
 from memopt.passes.merge_addends import MergeAddends
+from memopt.passes.narrow_broadcasts import NarrowBroadcasts
 from memopt.passes.ordering import Ordering
 from memopt.passes.pin_sums import PinSums
 from memopt.passes.pooling_gradients import PoolingGradients
@@ -35,6 +36,8 @@ PASSES: tuple[type[Pass], ...] = (
     EffectsBeforeData,
     # Before shapes are folded: a sum of many inputs keeps others from reading them or not.
     RunningSums,
+    # After sums of two were made of larger ones: those need no addend of their full size.
+    NarrowBroadcasts,
     # What needlessly ties operations together or keeps tensors alive goes before there is an order.
     BypassBarriers,
     FoldShapes,
@@ -71,6 +74,7 @@ __all__ = [
     "InlineCalls",
     "LeanLoops",
     "MergeAddends",
+    "NarrowBroadcasts",
     "Ordering",
     "Pass",
     "PinSums",

@@ -46,6 +46,7 @@ OPTIONS = {
     "pin-sums": ("pin-sums",),
     "effects-before-data": ("effects-before-data",),
     "running-sums": ("running-sums",),
+    "narrow-broadcasts": ("narrow-broadcasts{least_bytes=0}",),
     "bypass-barriers": ("bypass-barriers", "bypass-barriers{groups=true}"),
     "fold-shapes": ("fold-shapes", "fold-shapes{values=false}"),
     "serial-loops": ("serial-loops",),
@@ -98,6 +99,14 @@ s = AddN(x, y, m) {N=3, T=float}
 """
 """No model has a sum whose bits depend on timing."""
 
+NORMALIZED = """
+x = Placeholder() {dtype=float, shape=[16,64]}
+y = Placeholder() {dtype=float, shape=[1,64]}
+m = Shape(x) {T=float, out_type=int32}
+t = BroadcastTo(y, m) {T=float, Tidx=int32}
+n = Neg(t) {T=float}
+s = Mul(n, x) {T=float}
+"""
 EQUAL_ADDENDS = """
 x = Placeholder() {dtype=float, shape=[4]}
 y = Placeholder() {dtype=float, shape=[4]}
@@ -238,6 +247,7 @@ WHERE_WORK_IS: dict[str, Callable[[Callable[[str], GrapplerItem]], GrapplerItem]
     "checkpoint-loops": lambda tiny_item: tiny_item("lstm"),
     "lean-loops": lambda tiny_item: tiny_item("lstm"),
     "running-sums": lambda tiny_item: tiny_item("bert"),
+    "narrow-broadcasts": lambda _: of_text(NORMALIZED, "s"),
     "merge-addends": lambda _: of_text(EQUAL_ADDENDS, "s"),
     "pin-sums": lambda _: of_text(OPEN_SUM, "s", "n"),
     "effects-before-data": lambda _: GrapplerItem.from_concrete_function(counting_step()),
