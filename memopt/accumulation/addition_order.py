@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _ANY_ORDER = 2
 """To exchange two inputs changes no sum."""
 
+_CONTRACTED = 2
+
 GROUP = 8
 """The kernel adds this many inputs at a time."""
 
@@ -194,19 +196,33 @@ class _Holders:
         if not self._all_done(readers):
             return self._any_waits(readers)
         is_near = root.node.device == self._node.device
-        return True if root.node.op in _OWN_BUFFER and not root.port and is_near else None
+        return True if _has_own_buffer(root.node) and not root.port and is_near else None
 
     def _all_done(self, readers: Sequence[Node]) -> bool:
         """Whether readers have run, and let go of what they read, when the node starts."""
         done = find_earlier(self._numbering, self._node, readers)
-        return all(
-            reader in done and (reader.op in _LETTING_GO or _hands_on(reader)) for reader in readers
-        )
+        return all(reader in done and (_lets_go(reader) or _hands_on(reader)) for reader in readers)
 
     def _any_waits(self, readers: Sequence[Node]) -> bool | None:
         """`False` if one of some readers runs after the node, and so holds what it will read."""
         later = any(leads_to(self._numbering, self._node, reader) for reader in readers)
         return False if later else None
+
+
+def _has_own_buffer(node: Node) -> bool:
+    return node.op in _OWN_BUFFER or _contracts(node)
+
+
+def _lets_go(node: Node) -> bool:
+    return node.op in _LETTING_GO or _contracts(node)
+
+
+def _contracts(node: Node) -> bool:
+    """Whether a node is an Einsum that makes a tensor: of one input it may only have another shape.
+
+    `EinsumHelper::ContractOperands` (tensorflow/core/kernels/linalg/einsum_op_impl.h).
+    """
+    return node.op == "Einsum" and len(node.inputs) == _CONTRACTED
 
 
 def _hands_on(node: Node) -> bool:

@@ -63,9 +63,10 @@ def random_values(dtype: tf.DType, count: int) -> list[Array]:
 def sum_graph(kinds: Sequence[str], values: Sequence[Array]) -> GraphDef:
     """An AddN of inputs of these kinds.
 
-    "own" is computed, "const" a constant, "fed" a Placeholder, "alias" an Identity of something
-    computed, "read later" read once more after the sum, "shown later" read then through an
-    Identity of it, "read before" before the sum, and "read in vain" after it for nothing.
+    "own" is computed, "contracted" by an Einsum of two, "const" a constant, "fed" a Placeholder,
+    "alias" an Identity of something computed, "read later" read once more after the sum, "shown
+    later" read then through an Identity of it, "read before" before the sum, and "read in vain"
+    after it for nothing.
     """
     with tf.Graph().as_default() as graph:
         inputs: list[Any] = []
@@ -73,7 +74,9 @@ def sum_graph(kinds: Sequence[str], values: Sequence[Array]) -> GraphDef:
         for number, (kind, value) in enumerate(zip(kinds, values, strict=True)):
             fed = tf.compat.v1.placeholder(value.dtype, value.shape, name=f"x{number}")
             term = tf.raw_ops.Mul(x=fed, y=np.ones_like(value))
-            if kind == "const":
+            if kind == "contracted":
+                term = tf.raw_ops.Einsum(inputs=[fed, np.ones_like(value)], equation="...,...->...")
+            elif kind == "const":
                 term = tf.constant(value)
             elif kind == "fed":
                 term = fed
@@ -191,6 +194,8 @@ ORDERS = [
     (("read later", "read later", "read in vain", "own"), (2, 1, 0, 3)),
     (("own", "read before", "own", "own"), (0, 1, 2, 3)),
     (("const", "const", "own", "read before"), (2, 1, 0, 3)),
+    (("contracted", "own", "contracted", "own"), (0, 1, 2, 3)),
+    (("const", "const", "contracted", "own"), (2, 1, 0, 3)),
     (("const",) * 3 + ("own",) * 9, (3, 1, 2, 0, *range(4, 12))),
 ]
 
