@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from memopt.accumulation.shared_inputs import find_added, handed_on
 from memopt.errors import OptionsError
-from memopt.graph.op_types import REF_VARIABLES, is_on_host
+from memopt.graph.op_types import CONTROL_FLOW, REF_VARIABLES, is_on_host
 from memopt.graph.removal import Removal
 from memopt.graph.rewriter import Touches
 from memopt.graph.traversal import Numbering
@@ -127,29 +127,27 @@ class _Narrowing:
     def narrow(self, broadcast: Node) -> None:
         """Take a broadcast out, and all that only computes with what it repeats, or say why not."""
         source = broadcast.inputs[0]
-        why_not = self._why_not(broadcast)
-        narrow_shape = self._shapes.find(source)
-        readers = why_not or self._readers(broadcast, narrow_shape)
+        readers = self._why_not(broadcast) or self._readers(broadcast, source)
         if isinstance(readers, str):
             self._rewriter.decline(broadcast, readers)
             return
         reason = f"{len(readers)} operations compute with the numbers that it repeats"
         with self._rewriter.edit(reason):
             gone = []
-            pending = [(broadcast, source, readers)]
+            pending = [(broadcast, source)]
             while pending:
-                node, narrow, readers = pending.pop()
+                node, narrow = pending.pop()
+                # Anew for each, as what else a reader reads may have become narrow meanwhile.
+                readers = self._readers(node, narrow)
+                if isinstance(readers, str):
+                    self._repeat_here(node, narrow, broadcast)
+                    continue
                 gone.append(node)
                 for reader in readers:
-                    if not reader.is_repeated:
-                        self._read_narrow(node, reader, narrow)
-                        continue
-                    computed = self._compute_narrow(node, reader, narrow)
-                    following = self._readers(reader.node, narrow_shape)
-                    if isinstance(following, str):
-                        self._repeat_here(reader.node, computed, broadcast)
+                    if reader.is_repeated:
+                        pending.append((reader.node, self._compute_narrow(node, reader, narrow)))
                     else:
-                        pending.append((reader.node, computed, following))
+                        self._read_narrow(node, reader, narrow)
                 self._let_wait(node, narrow.node)
             self._remove(gone)
 
@@ -165,14 +163,16 @@ class _Narrowing:
             return "it may repeat more than single elements"
         if self._root(source).node.op in REF_VARIABLES:
             return "what it repeats may change before it is read"
+        if broadcast.control_users and source.node.op in CONTROL_FLOW:
+            return "who waits for it would not know whether it runs"
         return _IN_A_SUM if self._is_added(source) else ""
 
-    def _readers(self, node: Node, narrow: Dimensions | None) -> list[_Reader] | str:
+    def _readers(self, node: Node, narrow: Tensor) -> list[_Reader] | str:
         """What is to become of each reader of what is repeated, or why all of it has to be there.
 
         Args:
             node: It gives what is repeated.
-            narrow: The shape of what it repeats.
+            narrow: What it repeats.
         """
         if not self._can_go(node):
             return "it has to stay as it is"
@@ -182,7 +182,7 @@ class _Narrowing:
         for user, slot in node.output().uses:
             if user.name in self._context.fed or user.device != node.device:
                 return f"{user.name!r} is fed, or on another device"
-            reader = self._reader(node, user, slot, narrow)
+            reader = self._reader(node, user, slot, self._shapes.find(narrow))
             if isinstance(reader, str):
                 return f"{user.name!r} {reader}"
             readers.append(reader)
@@ -240,7 +240,8 @@ class _Narrowing:
             device=user.device,
             attributes=_attributes(attributes, own=False),
         )
-        self._properties.add(added.name, self._properties.outputs(narrow.node.name)[narrow.port :])
+        known = self._properties.tensor(narrow.name)
+        self._properties.add(added.name, () if known is None else (known,))
         self._shapes.add(added.output(), self._shapes.find(narrow))
         return added.output()
 
