@@ -23,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from composed_models import COMPOSED
 from keras_models import MODELS
 from keras_steps import Batches, Fit
 from machine import describe_machine
@@ -45,7 +46,7 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--json", help="where to write the figures")
-    parser.add_argument("--models", nargs="*", default=list(MODELS))
+    parser.add_argument("--models", nargs="*", default=[*MODELS, *COMPOSED])
     parser.add_argument("--options", nargs="*", type=json.loads, default=list(OPTIONS))
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--exact", action="store_true", help="one operation at a time, no oneDNN")
@@ -56,7 +57,7 @@ def main() -> None:
     if arguments.train:
         name, options = arguments.train
         ways = {"is_exact": arguments.exact, "is_fit": arguments.fit, "by_xla": arguments.xla}
-        train(MODELS[name], json.loads(options), **ways)
+        train({**MODELS, **COMPOSED}[name], json.loads(options), **ways)
         return
     how = [f"--{flag}" for flag in ("exact", "fit", "xla") if getattr(arguments, flag)]
     rows = []

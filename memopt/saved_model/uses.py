@@ -29,6 +29,7 @@ _HARMLESS = frozenset(
 )
 """Ops with state that may run more often than before: they only look at it."""
 _FED = "Placeholder"
+_NOTHING = "NoOp"
 _MOST_LOOKED_AT = 256
 
 
@@ -43,21 +44,25 @@ def keep_uses(before: GraphDef, after: GraphDef, *, same_ops: bool = True) -> Gr
 
     Whatever node of the original is asked for, the operations with effects that run, and what has
     to be fed, are among those of the original. An edge from an operation that would change that is
-    replaced by edges from the last ones before it that would not.
+    replaced by edges from the last ones before it that would not. What a pass has taken out of the
+    step, as nothing in the step reads it any longer, is there again for others.
 
     Args:
         before: The original.
         after: The rewritten graph, in which no edge orders what has not been in order by data but
             for the sake of memory.
-        same_ops: Whether every node of the original has to be the same operation still.
+        same_ops: Whether every node of the original has to give the same still. Passes keep what a
+            node gives as long as it has its name, but that a NoOp gives nothing.
 
     Returns:
         The graph itself where nothing has to change, else a copy.
 
     Raises:
-        InvalidGraphError: A node of the original is lost, has become another operation, or cannot
-            but run more.
+        InvalidGraphError: A node of the original is lost, gives nothing any more, or cannot but run
+            more.
     """
+    if same_ops:
+        after = _with_lost(before, after)
     kept = _UsesKept.of(before, after, same_ops=same_ops)
     edges = kept.edges()
     if not edges:
@@ -70,6 +75,18 @@ def keep_uses(before: GraphDef, after: GraphDef, *, same_ops: bool = True) -> Gr
         data = [source for source in node.input if not source.startswith("^")]
         del node.input[:]
         node.input.extend([*data, *(f"^{name}" for name in edges[node.name])])
+    return changed
+
+
+def _with_lost(before: GraphDef, after: GraphDef) -> GraphDef:
+    """A rewritten graph with the nodes of the original that it has no longer, as they were."""
+    names = {node.name for node in after.node}
+    lost = [node for node in before.node if node.name not in names]
+    if not lost:
+        return after
+    changed = type(after)()
+    changed.CopyFrom(after)
+    changed.node.extend(lost)
     return changed
 
 
@@ -98,13 +115,14 @@ class _UsesKept:
         """What the two graphs say.
 
         Raises:
-            InvalidGraphError: A node of the original is lost, or has become another operation.
+            InvalidGraphError: A node of the original is lost, or gives nothing any more.
         """
         kinds = {node.name: node.op for node in after.node}
         for node in before.node:
-            if kinds.get(node.name) != node.op and (same_ops or node.name not in kinds):
+            is_empty = same_ops and kinds.get(node.name) == _NOTHING != node.op
+            if is_empty or node.name not in kinds:
                 raise InvalidGraphError(
-                    f"others may ask for {node.name!r}, which is lost or another operation",
+                    f"others may ask for {node.name!r}, which is lost or gives nothing any more",
                     node.name,
                 )
         old, new = from_graph_def(before), from_graph_def(after)

@@ -167,10 +167,18 @@ def test_an_edge_is_replaced_by_one_from_what_comes_before() -> None:
     assert inputs_of(kept, "late") == ["x", "^also"]
 
 
-def test_a_node_that_is_lost_is_told() -> None:
+def test_a_node_that_is_lost_is_there_again() -> None:
     after = ordered()
-    del after.node[0]
-    with pytest.raises(InvalidGraphError, match="others may ask for 'x'"):
+    lost = after.node.pop(0)
+    (again,) = (node for node in keep_uses(ordered(), after).node if node.name == lost.name)
+    assert again == lost
+
+
+def test_a_node_that_gives_nothing_any_more_is_told() -> None:
+    after = ordered()
+    node = after.node[0]
+    node.op = "NoOp"
+    with pytest.raises(InvalidGraphError, match=f"others may ask for '{node.name}'"):
         keep_uses(ordered(), after)
 
 
