@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,14 @@ def test_the_pass_has_nothing_to_do_a_second_time() -> None:
             fetch=tuple(sorted(case.settings["fetched"])),
         )
         assert not run_pass(item, NarrowBroadcasts()).edits, case.name
+
+
+def test_a_graph_on_several_devices_stays() -> None:
+    case = CASES[0]
+    lines = [f"{line} @/device:CPU:{at % 2}" for at, line in enumerate(case.before.splitlines())]
+    done = run_case(replace(case, before="\n".join(lines)), NarrowBroadcasts())
+    assert not done.edits
+    assert not done.declined
 
 
 def test_least_bytes_are_not_negative() -> None:
