@@ -127,7 +127,7 @@ def adversary(batch: int = 32, size: int = 32) -> KerasTraining:
                 x = tf.nn.leaky_relu(block(x))
             return self.end(tf.reshape(x, (-1, (size // 8) ** 2 * 128)))
 
-        def compute_loss(self, x: Any = None, **_: Any) -> Any:
+        def compute_loss(self, x: Any = None, *_: Any, **__: Any) -> Any:
             with tf.GradientTape() as tape:
                 tape.watch(x)
                 said = self(x)
