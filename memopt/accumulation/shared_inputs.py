@@ -53,7 +53,7 @@ def find_shared_inputs(nodes: Iterable[Node], properties: Properties) -> list[Sh
         if not has_order(node):
             continue
         for tensor in node.inputs:
-            root = _root(tensor, properties)
+            root = root_of(tensor, properties)
             if root not in found:
                 found[root] = _shared(root, properties)
     return [shared for shared in found.values() if shared is not None]
@@ -87,7 +87,7 @@ def find_disturbed_sum(numbering: Numbering, node: Node, properties: Properties)
     It reads one of the same buffers, and does not wait for the node: then it may have to leave a
     buffer alone today because the node has yet to read it.
     """
-    for root in dict.fromkeys(_root(tensor, properties) for tensor in node.inputs):
+    for root in dict.fromkeys(root_of(tensor, properties) for tensor in node.inputs):
         shared = _shared(root, properties)
         for reader in () if shared is None else shared.sums:
             if reader is not node and not leads_to(numbering, node, reader):
@@ -103,10 +103,10 @@ def find_added(nodes: Iterable[Node], properties: Properties) -> set[Tensor]:
         properties: Sizes of their tensors.
     """
     tensors = (tensor for node in nodes if has_order(node) for tensor in node.inputs)
-    return {_root(tensor, properties) for tensor in tensors}
+    return {root_of(tensor, properties) for tensor in tensors}
 
 
-def _root(tensor: Tensor, properties: Properties) -> Tensor:
+def root_of(tensor: Tensor, properties: Properties) -> Tensor:
     """The tensor for which the buffer of another was made, as far as it may be shared."""
     while (source := handed_on(tensor, properties)) is not None:
         tensor = source

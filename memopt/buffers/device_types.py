@@ -28,6 +28,12 @@ def device_type_of(node: Node) -> str:
     return GPU if has_kernel(node.op, types, GPU) else HOST
 
 
+def is_on_host(device: str) -> bool:
+    """Whether a device is a host's, by its name; one without a name is."""
+    lowered = device.lower()
+    return "gpu" not in lowered and "tpu" not in lowered
+
+
 @lru_cache(maxsize=256)
 def _named(device: str) -> str:
     """The type in a device's name; "" where there is none."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from memopt.accumulation.shared_inputs import find_added, handed_on
+from memopt.accumulation.shared_inputs import find_added, root_of
+from memopt.buffers.device_types import is_on_host
 from memopt.buffers.kernel_call import Runtime
 from memopt.fission.dimensions import SPLITTABLE, Role, Shapes, find_roles
 from memopt.graph import op_types
@@ -99,9 +100,7 @@ class Facts:
 
     def root(self, tensor: Tensor) -> Tensor:
         """The tensor whose buffer another one has."""
-        while (source := handed_on(tensor, self._properties)) is not None:
-            tensor = source
-        return tensor
+        return root_of(tensor, self._properties)
 
     def is_held(self, tensor: Tensor) -> bool:
         """Whether a tensor is there in any case."""
@@ -168,7 +167,7 @@ class Facts:
             return (
                 "it is a part itself" if is_part else f"of {node.op} no rows are known to be apart"
             )
-        if not op_types.is_on_host(node.device):
+        if not is_on_host(node.device):
             return "that parts have the same bits is known of the host's kernels alone"
         if node.name in self._context.fed or not self._runs[node] or self._frames[node]:
             return "it is fed, does not run, or is in a loop or a branch of TensorFlow 1"

@@ -8,6 +8,7 @@ from memopt.cluster import system_memory_bytes
 from memopt.fission.dimensions import Role, is_exact
 from memopt.fission.regions import part_numbers
 from memopt.fission.trial_records import Outcome, Setting, Trial, TrialInput
+from memopt.graph.attributes import op_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -114,9 +115,8 @@ def _graph(
         placeholder.attr["dtype"].type = given.dtype
     for node in group:
         added = graph_def.node.add(name=names[node], op=node.op)
-        for key in sorted(node.attributes):
-            if not key.startswith("_"):
-                added.attr[key].CopyFrom(node.attributes[key])
+        for key, value in sorted(op_attributes(node.attributes).items()):
+            added.attr[key].CopyFrom(value)
         for slot, tensor in enumerate(node.inputs):
             if tensor in inputs:
                 added.input.append(inputs[tensor].name)

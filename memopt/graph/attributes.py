@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from memopt.errors import InvalidGraphError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
     from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
@@ -20,6 +20,16 @@ VALUE_PATTERN = r'"(?:\\.|[^"\\])*"|<(?:[^">]|"(?:\\.|[^"\\])*")*>|\[[^\]]*\]|[^
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _FLOAT = re.compile(r"-?(?:[0-9]+\.[0-9]*(?:e[+-]?[0-9]+)?|[0-9]+e[+-]?[0-9]+|inf|nan)")
+
+
+def own_attributes(attributes: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
+    """Those of a node that belong to no op, but to whoever made the graph."""
+    return {name: value for name, value in attributes.items() if name.startswith("_")}
+
+
+def op_attributes(attributes: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
+    """Those of a node that belong to its op."""
+    return {name: value for name, value in attributes.items() if not name.startswith("_")}
 
 
 def format_attribute(value: AttrValue) -> str:

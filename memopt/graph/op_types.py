@@ -177,12 +177,6 @@ class Signature:
         return tuple(types)
 
 
-def is_on_host(device: str) -> bool:
-    """Whether a device is a host's, by its name; one without a name is."""
-    lowered = device.lower()
-    return "gpu" not in lowered and "tpu" not in lowered
-
-
 def joins_branches(node: Node) -> bool:
     """Whether a node is a Merge of the sides of a branch, not one at the head of a loop."""
     return node.op in MERGES and not any(

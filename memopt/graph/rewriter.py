@@ -300,6 +300,12 @@ class Rewriter:
         if not node.has_control_input(control):
             self.set_control_inputs(node, (*node.control_inputs, control))
 
+    def replace_waits(self, node: Node, *replacements: Node) -> None:
+        """Make all that wait for a node wait for others instead."""
+        for user in node.control_users:
+            others = [before for before in user.control_inputs if before is not node]
+            self.set_control_inputs(user, (*others, *replacements))
+
     def set_op(self, node: Node, op: str, attributes: dict[str, Any]) -> None:
         """Turn a node into another operation, with that operation's attributes."""
         state = node.state._replace(op=op, attributes=attributes)

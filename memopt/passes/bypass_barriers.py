@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memopt.control_dependencies.replacement import find_orders
 from memopt.graph import op_types
+from memopt.graph.attributes import own_attributes
 from memopt.graph.functiondef import ARGUMENT, RESULT
 from memopt.graph.paths import find_earlier
 from memopt.graph.removal import Removal
@@ -284,7 +285,7 @@ def _make_group(rewriter: Rewriter, node: Node) -> None:
     # Arguments are there when a function starts.
     producers = [tensor.node for tensor in node.inputs if tensor.node.op != ARGUMENT]
     controls = (*producers, *node.control_inputs)
-    own = {key: value for key, value in node.attributes.items() if key.startswith("_")}
+    own = own_attributes(node.attributes)
     own.pop(CUSTOM_GRADIENT, None)
     rewriter.set_inputs(node, ())
     rewriter.set_control_inputs(node, controls)

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from memopt.accumulation.shared_inputs import find_disturbed_sum
 from memopt.graph import op_types
+from memopt.graph.attributes import own_attributes
 from memopt.graph.removal import Removal
 from memopt.graph.rewriter import Touches
 from memopt.graph.traversal import Numbering
 from memopt.passes.base import Pass
 from memopt.shapes.certainty import CertainShapes
+from memopt.shapes.function_calls import unused_name
 from memopt.shapes.tensor_properties import tensor_properties
 
 if TYPE_CHECKING:
@@ -238,7 +240,7 @@ class _Fold:
         attributes = self._arithmetic.constant_attributes(value, dtype)
         rewriter.set_inputs(node, ())
         rewriter.set_control_inputs(node, folded.controls)
-        rewriter.set_op(node, "Const", {**_own_attributes(node), **attributes})
+        rewriter.set_op(node, "Const", {**own_attributes(node.attributes), **attributes})
         self._known[node.output()] = value
         self._controls[node] = folded.controls
 
@@ -252,7 +254,7 @@ class _Fold:
             if not tensor.uses and not is_fetched:
                 continue
             constant = rewriter.add_node(
-                self._unused_name(f"{node.name}/shape_{port}"),
+                unused_name(rewriter.graph, f"{node.name}/shape_{port}"),
                 "Const",
                 control_inputs=folded.controls,
                 device=node.device,
@@ -265,18 +267,15 @@ class _Fold:
             self._context.properties.add(constant.name, (tensor_properties(dtype, value.shape),))
         if is_fetched:
             rewriter.set_inputs(node, constants)
-            rewriter.set_op(node, "IdentityN", {**_own_attributes(node), "T": _type_list(types)})
+            rewriter.set_op(
+                node, "IdentityN", {**own_attributes(node.attributes), "T": _type_list(types)}
+            )
         elif node.control_users:
             rewriter.set_inputs(node, ())
             rewriter.set_control_inputs(node, folded.controls)
-            rewriter.set_op(node, "NoOp", _own_attributes(node))
+            rewriter.set_op(node, "NoOp", own_attributes(node.attributes))
         else:
             self._read[node] = None
-
-    def _unused_name(self, name: str) -> str:
-        while name in self._rewriter.graph:
-            name += "_"
-        return name
 
 
 def _find_arithmetic(numbering: Numbering, known: Container[str]) -> set[Node]:
@@ -307,11 +306,6 @@ def _released(node: Node) -> list[Tensor]:
         for tensor in dict.fromkeys(node.inputs)
         if not any(reader in users for reader, _ in tensor.uses)
     ]
-
-
-def _own_attributes(node: Node) -> dict[str, Any]:
-    """The attributes that belong to no op, but to whoever made the graph."""
-    return {key: value for key, value in node.attributes.items() if key.startswith("_")}
 
 
 def _type_list(types: tuple[int, ...]) -> Any:

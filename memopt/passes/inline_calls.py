@@ -109,9 +109,7 @@ class _Inlining:
         waits = [self._made[self._body[name]] for name in self._effects]
         # When the rest ends nobody can see.
         waits += [node for node in self._made.values() if is_stateful(node, library)]
-        for user in call.control_users:
-            others = [node for node in user.control_inputs if node != call]
-            rewriter.set_control_inputs(user, dict.fromkeys((*others, *waits)))
+        rewriter.replace_waits(call, *waits)
         for number, tensor in results.items():
             rewriter.replace_uses(call.output(number), tensor)
         rewriter.remove_node(call)

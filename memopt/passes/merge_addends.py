@@ -68,8 +68,6 @@ def _merge(
         with rewriter.edit(f"it computes what {first.name!r} does, and a sum reads it"):
             for output in node.outputs:
                 rewriter.replace_uses(output, first.output(output.port))
-            for user in node.control_users:
-                others = [before for before in user.control_inputs if before is not node]
-                rewriter.set_control_inputs(user, (*others, first))
+            rewriter.replace_waits(node, first)
             if removal.can_remove(node):
                 rewriter.remove_node(node)

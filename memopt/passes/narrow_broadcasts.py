@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from memopt.accumulation.shared_inputs import find_added, handed_on
+from memopt.accumulation.shared_inputs import find_added, root_of
+from memopt.buffers.device_types import is_on_host
 from memopt.errors import OptionsError
-from memopt.graph.op_types import CONTROL_FLOW, REF_VARIABLES, is_on_host
+from memopt.graph.attributes import op_attributes, own_attributes
+from memopt.graph.op_types import CONTROL_FLOW, REF_VARIABLES
 from memopt.graph.removal import Removal
 from memopt.graph.rewriter import Touches
 from memopt.graph.traversal import Numbering
 from memopt.passes.base import Pass
+from memopt.shapes.function_calls import unused_name
 from memopt.shapes.symbolic import SymbolicShapes, together
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from memopt.context import Context
     from memopt.graph.graph import Node, Tensor
     from memopt.graph.rewriter import Rewriter
@@ -55,9 +56,9 @@ class NarrowBroadcasts(Pass):
 
     Nothing is done where what operations give is fed, which may have other shapes, and on several
     devices: two replicas needed 0.5 to 2 MiB more than predicted so, side by side. Refused, with a
-    reason in the report: a broadcast that has to stay as it is called; one with
-    readers that need all of it; shapes that are not certain; what a sum adds whose order of
-    addition could change with who else reads it; a GPU, whose kernels were not compared.
+    reason in the report: a broadcast that has to stay as it is called; one with readers that need
+    all of it; shapes that are not certain; what a sum adds whose order of addition could change
+    with who else reads it; a GPU, whose kernels were not compared.
     """
 
     name: ClassVar[str] = "narrow-broadcasts"
@@ -151,7 +152,7 @@ class _Narrowing:
                         pending.append((reader.node, self._compute_narrow(node, reader, narrow)))
                     else:
                         self._read_narrow(node, reader, narrow)
-                self._let_wait(node, narrow.node)
+                self._rewriter.replace_waits(node, narrow.node)
             self._remove(gone)
 
     def _why_not(self, broadcast: Node) -> str:
@@ -164,7 +165,7 @@ class _Narrowing:
             return "how many dimensions it has is not known"
         if broadcast.op == "Tile" and together(narrow, wide) != wide:
             return "it may repeat more than single elements"
-        if self._root(source).node.op in REF_VARIABLES:
+        if root_of(source, self._properties).node.op in REF_VARIABLES:
             return "what it repeats may change before it is read"
         if broadcast.control_users and source.node.op in CONTROL_FLOW:
             return "who waits for it would not know whether it runs"
@@ -236,12 +237,12 @@ class _Narrowing:
         inputs[reader.slot] = narrow
         op, attributes = _sum_of_two(user) if user.op == _SUM else (user.op, user.attributes)
         added = self._rewriter.add_node(
-            self._unused_name(f"{user.name}/narrow"),
+            unused_name(self._rewriter.graph, f"{user.name}/narrow"),
             op,
             inputs=inputs,
             control_inputs=(*user.control_inputs, *node.control_inputs),
             device=user.device,
-            attributes=_attributes(attributes, own=False),
+            attributes=op_attributes(attributes),
         )
         known = self._properties.tensor(narrow.name)
         self._properties.add(added.name, () if known is None else (known,))
@@ -252,17 +253,11 @@ class _Narrowing:
         """Let a node give what it gave by repeating what was computed instead of it."""
         rewriter = self._rewriter
         if node.name not in self._context.named:
-            self._let_wait(node, computed.node)
+            rewriter.replace_waits(node, computed.node)
         rewriter.set_inputs(node, (computed, *broadcast.inputs[1:]))
         rewriter.set_control_inputs(node, ())
-        own = _attributes(node.attributes, own=True)
-        rewriter.set_op(node, broadcast.op, {**own, **_attributes(broadcast.attributes, own=False)})
-
-    def _let_wait(self, node: Node, other: Node) -> None:
-        """Let all that wait for a node wait for another one."""
-        for user in node.control_users:
-            others = [before for before in user.control_inputs if before is not node]
-            self._rewriter.set_control_inputs(user, (*others, other))
+        attributes = own_attributes(node.attributes) | op_attributes(broadcast.attributes)
+        rewriter.set_op(node, broadcast.op, attributes)
 
     def _remove(self, gone: list[Node]) -> None:
         """Take out what nothing reads any longer, readers before what they read."""
@@ -283,25 +278,9 @@ class _Narrowing:
         )
 
     def _is_added(self, tensor: Tensor) -> bool:
-        return self._root(tensor) in self._added
-
-    def _root(self, tensor: Tensor) -> Tensor:
-        """The tensor whose buffer another one may have."""
-        while (source := handed_on(tensor, self._context.properties)) is not None:
-            tensor = source
-        return tensor
-
-    def _unused_name(self, name: str) -> str:
-        while name in self._rewriter.graph:
-            name += "_"
-        return name
+        return root_of(tensor, self._properties) in self._added
 
 
 def _sum_of_two(node: Node) -> tuple[str, dict[str, Any]]:
     """The op that adds two tensors of which one may be smaller, and its attributes."""
     return "AddV2", {key: value for key, value in node.attributes.items() if key != "N"}
-
-
-def _attributes(attributes: Mapping[str, Any], *, own: bool) -> dict[str, Any]:
-    """Those of an op, or those that belong to no op but to who made the graph."""
-    return {key: value for key, value in attributes.items() if key.startswith("_") == own}

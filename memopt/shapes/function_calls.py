@@ -181,7 +181,7 @@ def identity(name: str, dtype: int, read: str) -> NodeDef:
     return node
 
 
-def unused_name(taken: Container[str], name: str) -> str:
+def unused_name(taken: Graph | Container[str], name: str) -> str:
     """A name that is not taken."""
     while name in taken:
         name += "_"

@@ -16,7 +16,7 @@ from memopt.sequencing.step import Step
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from memopt.buffers.buffer_graph import BufferGraph
+    from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline
     from memopt.context import Context
     from memopt.graph.graph import Graph, Node
 
@@ -103,6 +103,13 @@ def called_budgets(
         By function that is called: its budget in bytes, at least 0.
     """
     timeline = simulate(caller.buffer_graph, caller.sequence)
+    return _left_at_calls(caller, timeline, limit_bytes, peaks_bytes)
+
+
+def _left_at_calls(
+    caller: Caller, timeline: MemoryTimeline, limit_bytes: int, peaks_bytes: Mapping[str, int]
+) -> dict[str, int]:
+    """What a caller's memory, simulated, leaves of a limit to each function that it calls."""
     budgets: dict[str, int] = {}
     for position, node in enumerate(caller.sequence):
         functions = caller.calls.get(node, ())
@@ -140,8 +147,10 @@ def all_budgets(
         if name not in callers:
             continue
         caller = callers[name]
-        own_limit_bytes = max(budgets[name], _peak_without_calls(caller))
-        for called, left_bytes in called_budgets(caller, own_limit_bytes, peaks_bytes).items():
+        timeline = simulate(caller.buffer_graph, caller.sequence)
+        own_limit_bytes = max(budgets[name], _peak_without_calls(caller, timeline))
+        left = _left_at_calls(caller, timeline, own_limit_bytes, peaks_bytes)
+        for called, left_bytes in left.items():
             budgets[called] = min(budgets.get(called, left_bytes), left_bytes)
         for called in _called(caller):
             waiting[called] -= 1
@@ -151,9 +160,8 @@ def all_budgets(
     return {name: left_bytes for name, left_bytes in budgets.items() if not waiting[name]}
 
 
-def _peak_without_calls(caller: Caller) -> int:
+def _peak_without_calls(caller: Caller, timeline: MemoryTimeline) -> int:
     """What a caller needs at most while it calls nothing, on top of what is held before."""
-    timeline = simulate(caller.buffer_graph, caller.sequence)
     used_bytes = (
         timeline.usage_bytes[position]
         for position, node in enumerate(caller.sequence)
