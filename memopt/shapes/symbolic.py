@@ -72,7 +72,9 @@ class SymbolicShapes:
         node = tensor.node
         if node.op == "Shape":
             return self.find(node.inputs[0])
-        return constant_numbers(node)
+        numbers = constant_numbers(node)
+        # -1 stands for what is left over, which is another number for each tensor.
+        return None if numbers is None or min(numbers, default=0) < 0 else numbers
 
     def _follow(self, node: Node) -> Dimensions | None:
         """The dimensions of what a node makes, by those of what it reads."""
@@ -83,7 +85,7 @@ class SymbolicShapes:
             return self.told_by(node.inputs[1])
         if node.op in _BROADCASTING:
             return together(first, self.find(node.inputs[1]))
-        if first is not None and node.op in _REDUCTIONS and node.attributes["keep_dims"].b:
+        if first is not None and node.op in _REDUCTIONS and _keeps_dimensions(node):
             axes = constant_numbers(node.inputs[1].node)
             if axes is None:
                 return None
@@ -103,6 +105,11 @@ class SymbolicShapes:
     def _is_certain(self, tensor: Tensor) -> bool:
         known = self._properties.tensor(tensor.name)
         return known is not None and known.is_known
+
+
+def _keeps_dimensions(reduction: Node) -> bool:
+    value = reduction.attributes.get("keep_dims")
+    return value is not None and value.b
 
 
 def together(one: Dimensions | None, other: Dimensions | None) -> Dimensions | None:

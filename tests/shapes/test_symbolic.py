@@ -26,13 +26,20 @@ size = Shape(scaled) {T=float, out_type=int32}
 spread = BroadcastTo(mean, size) {T=float, Tidx=int32}
 again = Reshape(y, size) {T=float, Tshape=int32}
 nothing = Neg(u) {T=float}
+x_rows = Reshape(x, rows) {T=float, Tshape=int32}
+y_rows = Reshape(y, rows) {T=float, Tshape=int32}
+bare = Mean(x, axes) {T=float, Tidx=int32}
 """
+ROWS = (
+    "rows = Const() {dtype=int32, value=<tensor { dtype: DT_INT32 "
+    "tensor_shape { dim { size: 2 } } int_val: -1 int_val: 64 }>}"
+)
 BATCH = ("x:0", 0)
 
 
 def test_dimensions_are_named_by_the_tensor_that_has_them_first() -> None:
-    graph = parse_graph(GRAPH)
-    item = GrapplerItem(to_graph_def(graph), fetch=("again", "spread", "both", "nothing", "some"))
+    graph = parse_graph(ROWS + GRAPH)
+    item = GrapplerItem(to_graph_def(graph), fetch=("again", "x_rows", "y_rows"))
     shapes = SymbolicShapes(Numbering.of(graph), Properties.of(item).certain)
     found = {node.name: shapes.find(node.output()) for node in graph}
     assert found["x"] == found["apart"] == found["scaled"] == (BATCH, 7, 64)
@@ -43,6 +50,10 @@ def test_dimensions_are_named_by_the_tensor_that_has_them_first() -> None:
     assert found["some"] != (BATCH, 7, 1)
     assert found["flat"] == (("flat:0", 0), 7)
     assert found["both"] == (("both:0", 0), 7, 64)
+    # What is left open is not the same for all who leave it open.
+    assert found["x_rows"] == (("x_rows:0", 0), 64)
+    assert found["y_rows"] == (("y_rows:0", 0), 64)
+    assert found["bare"] == (("bare:0", 0), 7)
     assert found["w"] == (64,)
     assert found["nothing"] is None
 
