@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
 
     from memopt.buffers.placed_tensors import PlacedTensors
     from memopt.buffers.pool import Pool
+    from memopt.graph.traversal import Numbering
 
     Run = Callable[[Sequence[int], Sequence[int | None]], "Turn"]
 
@@ -92,11 +92,45 @@ def settle_loops(tensors: PlacedTensors, loops: Collection[Loop]) -> None:
     """Loops become nodes like others."""
     if not loops:
         return
-    readers = Counter(buffer for buffers in tensors.read for buffer in buffers)
+    readers = _Readers(tensors, [loop.place for loop in loops])
     for loop in loops:
-        made, scratch_bytes = _settle(loop, tensors.pool, lambda buffer: readers[buffer] > 1)
+        made, scratch_bytes = _settle(loop, tensors.pool, partial(readers.may_follow, loop.place))
         tensors.made[loop.place] = made
         tensors.scratch_bytes[loop.place] = scratch_bytes
+
+
+class _Readers:
+    """Who reads what, and which nodes certainly run before some of them.
+
+    Args:
+        tensors: The buffers of a graph.
+        places: The nodes of interest.
+    """
+
+    def __init__(self, tensors: PlacedTensors, places: Sequence[int]) -> None:
+        self._of_buffer: dict[int, list[int]] = {}
+        for place, buffers in enumerate(tensors.read):
+            for buffer in buffers:
+                self._of_buffer.setdefault(buffer, []).append(place)
+        self._bits = {place: 1 << number for number, place in enumerate(places)}
+        self._leads_to = self._find_ancestors(tensors.numbering)
+
+    def may_follow(self, place: int, buffer: int) -> bool:
+        """Whether a node other than one of interest may read a buffer after it."""
+        bit = self._bits[place]
+        readers = self._of_buffer.get(buffer, ())
+        return any(reader != place and not self._leads_to[reader] & bit for reader in readers)
+
+    def _find_ancestors(self, numbering: Numbering) -> list[int]:
+        """By node: the nodes of interest that it leads to, as bits."""
+        leads_to = [0] * len(numbering.nodes)
+        for place in reversed(numbering.order):
+            bits = leads_to[place] | self._bits.get(place, 0)
+            if not bits:
+                continue
+            for producer in numbering.producers[place]:
+                leads_to[producer] |= bits
+        return leads_to
 
 
 def _settle(loop: Loop, pool: Pool, read_elsewhere: Callable[[int], bool]) -> tuple[list[int], int]:
@@ -109,7 +143,7 @@ def _settle(loop: Loop, pool: Pool, read_elsewhere: Callable[[int], bool]) -> tu
     Args:
         loop: The loop.
         pool: All buffers.
-        read_elsewhere: Whether other nodes than the loop read a buffer that it is given.
+        read_elsewhere: Whether a node that may run after the loop reads a buffer that it is given.
     """
     run = _simulated(loop, pool, read_elsewhere)
     rise = run.timeline.step_peak_bytes
@@ -117,11 +151,12 @@ def _settle(loop: Loop, pool: Pool, read_elsewhere: Callable[[int], bool]) -> tu
     kept = [buffer for buffer in pool.with_contents(loop.kept) if buffer in inside]
     for buffer in inside.difference(kept):
         pool.size_bytes[buffer] = 0
+    updated = set(loop.values)
     for buffer in kept:
         # It may keep the memory of which it is a piece.
         pool.size_bytes[buffer] = run.memory_bytes(buffer, pool.size_bytes[buffer])
-        if run.source(buffer) in inside:
-            # It lies there, so it takes over nothing that the loop is given.
+        if buffer not in updated or run.source(buffer) in inside:
+            # What it took over counts as freed in the loop, and itself as made there.
             pool.reusable[buffer] = [each for each in pool.reusable[buffer] if each in inside]
 
     def is_there(buffer: int) -> bool:
@@ -129,7 +164,6 @@ def _settle(loop: Loop, pool: Pool, read_elsewhere: Callable[[int], bool]) -> tu
         sources = (source for source in pool.reusable[buffer] if source not in inside)
         return any(not (pool.lasting[s] or read_elsewhere(s)) for s in sources)
 
-    updated = set(loop.values)
     new = (buffer for buffer in kept if buffer not in updated or not is_there(buffer))
     return kept, rise - sum(pool.size_bytes[buffer] for buffer in new)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from memopt.buffers.kernel_signature import is_compiled
 from memopt.graph import op_types
-from memopt.shapes.function_calls import BRANCHES, CALLS
+from memopt.shapes.function_calls import BRANCHES, CALLS, LOOPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,16 +34,21 @@ class HoldingEdges:
 
     Attributes:
         parted: The nodes that fall apart, as numbers.
+        begun_early: The nodes that need not have all that they read when they begin: those, and
+            loops, of which each variable enters as soon as it is there. They have all for which
+            they wait by control (tensorflow/core/common_runtime/lower_while_op.cc).
     """
 
     def __init__(self, buffer_graph: BufferGraph) -> None:
         nodes = self._nodes = buffer_graph.nodes
         self._producers = buffer_graph.producers
         self.parted = frozenset(n for n, node in enumerate(nodes) if falls_apart(node))
+        loops = (number for number, node in enumerate(nodes) if node.op in LOOPS)
+        self.begun_early = self.parted.union(loops)
         # A Merge does not wait for the other side.
         merges = (n for n, node in enumerate(nodes) if node.op in op_types.MERGES)
         self._controls: Mapping[int, Sequence[int]] = {
-            number: _controls(buffer_graph, number) for number in (*merges, *self.parted)
+            number: _controls(buffer_graph, number) for number in (*merges, *self.begun_early)
         }
 
     def before(self, number: int) -> Sequence[int]:

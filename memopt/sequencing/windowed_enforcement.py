@@ -174,9 +174,9 @@ def find_waits(
         waits[node] = dict.fromkeys(
             other for other in found if place[other] < place[node] and pairs.get(other) != node
         )
-    parted = HoldingEdges(graph).parted
+    edges = HoldingEdges(graph)
     known = [
-        frozenset(producers) - parted if node not in parted else frozenset()
+        frozenset() if node in edges.begun_early else frozenset(producers) - edges.parted
         for node, producers in enumerate(graph.producers)
     ]
     return {

@@ -126,6 +126,38 @@ def test_a_loop_that_replaces_its_state_does_not_grow() -> None:
     assert peak_rows(by_copies) == 2
 
 
+def test_a_loop_may_take_over_what_others_read_before_it() -> None:
+    import tensorflow as tf
+
+    def loop(start: Any, value: Any) -> Any:
+        return tf.while_loop(
+            lambda n, _: n < 9.0, lambda n, v: (n + 1.0, tf.exp(v)), (start, value)
+        )
+
+    def before(x: Any) -> Any:
+        y = tf.sin(x)
+        return loop(tf.reduce_sum(y), y)[1]
+
+    def perhaps_after(x: Any) -> Any:
+        y = tf.sin(x)
+        return loop(0.0, y)[1], tf.reduce_sum(y)
+
+    assert peak_rows(before) == 1
+    assert peak_rows(perhaps_after) == 2
+
+
+def test_what_lies_in_memory_that_a_loop_is_given_is_in_use_beside_what_it_makes() -> None:
+    import tensorflow as tf
+
+    def step(x: Any) -> Any:
+        def turn(number: Any, value: Any) -> tuple[Any, Any]:
+            return number + 1, value + tf.reduce_sum(tf.cumsum(value))
+
+        return tf.while_loop(lambda number, _: number < 1, turn, (0, tf.sin(x)))[1]
+
+    assert peak_rows(step) == 2
+
+
 def test_what_a_loop_makes_on_the_way_is_scratch_memory() -> None:
     import tensorflow as tf
 

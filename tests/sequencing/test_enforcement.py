@@ -60,6 +60,16 @@ def test_paths_over_nodes_that_are_left_free_count() -> None:
     assert [graph.names(chain.nodes) for chain in chains] == [["a", "b", "c", "d"]]
 
 
+def test_a_loop_waits_for_what_it_reads_as_each_of_that_enters_by_itself() -> None:
+    def edges(op: str) -> list[str]:
+        steps = [Step("a", (), 8), Step("b", ("a",), 8), Step("last", ("a", "b"), 8, op=op)]
+        graph = small_graph(steps)
+        return spell(graph.buffers, enforce(graph.buffers, range(3)))
+
+    assert edges("While") == ["b>last"]
+    assert edges("AddN") == []
+
+
 def test_only_nodes_that_touch_enough_memory_are_ordered() -> None:
     graph = small_graph(
         [
