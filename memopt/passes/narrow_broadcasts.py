@@ -54,8 +54,7 @@ class NarrowBroadcasts(Pass):
     Every number is computed by the same operation from the same numbers, so the bits are those of
     before; less is held, and less is moved.
 
-    Nothing is done where what operations give is fed, which may have other shapes, and on several
-    devices: two replicas needed 0.5 to 2 MiB more than predicted so, side by side. Refused, with a
+    Nothing is done where what operations give is fed, which may have other shapes. Refused, with a
     reason in the report: a broadcast that has to stay as it is called; one with readers that need
     all of it; shapes that are not certain; what a sum adds whose order of addition could change
     with who else reads it; a GPU, whose kernels were not compared.
@@ -84,8 +83,6 @@ class NarrowBroadcasts(Pass):
         graph = rewriter.graph
         fed = filter(None, map(graph.find, context.fed))
         if not any(node.op in _REPEATS for node in graph) or any(n.inputs for n in fed):
-            return
-        if len({node.device for node in graph if node.device}) > 1:
             return
         numbering = Numbering.of(graph)
         narrowing = _Narrowing(rewriter, context, numbering)

@@ -41,12 +41,15 @@ def test_the_pass_has_nothing_to_do_a_second_time() -> None:
         assert not run_pass(item, NarrowBroadcasts()).edits, case.name
 
 
-def test_a_graph_on_several_devices_stays() -> None:
-    case = CASES[0]
-    lines = [f"{line} @/device:CPU:{at % 2}" for at, line in enumerate(case.before.splitlines())]
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_another_device_reads_stays(moved: bool) -> None:
+    case = CASES[1]
+    lines = [f"{line} @/device:CPU:1" for line in case.before.splitlines()]
+    if moved:
+        lines[-1] = lines[-1].replace("CPU:1", "CPU:0")
     done = run_case(replace(case, before="\n".join(lines)), NarrowBroadcasts())
-    assert not done.edits
-    assert not done.declined
+    assert bool(done.edits) is not moved
+    assert done.reasons == ("t: 's' is fed, or on another device" if moved else "")
 
 
 def test_least_bytes_are_not_negative() -> None:

@@ -23,7 +23,8 @@ def test_a_share_lowers_the_peak_of_both_replicas_together() -> None:
     ((held, before, after, budget),) = half["records"]
     assert after - held <= 0.6 * (before - held)
     assert after <= budget
+    # What is held may be less than before: constants as large as what they repeat are gone.
+    assert half["peak_bytes"] <= budget
     # How far the replicas overlap is a matter of timing: by one result in order, freely by many.
-    assert half["step_peak_bytes"] <= budget - held
     assert half["step_peak_bytes"] >= 0.6 * (after - held)
     assert 0.5 * (before - held) <= off["step_peak_bytes"] <= 1.25 * (before - held)

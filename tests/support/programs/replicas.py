@@ -70,6 +70,7 @@ def main(options: str) -> dict[str, Any]:
         "losses": losses,
         "weights": digest([weight.numpy() for weight in weights]),
         "step_peak_bytes": measured.step_peak_bytes,
+        "peak_bytes": measured.peak_bytes,
         "records": [
             [r.held_bytes, r.peak_before_bytes, r.peak_after_bytes, r.budget_bytes]
             for r in memopt.last_reports()
