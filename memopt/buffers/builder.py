@@ -103,6 +103,7 @@ class BufferBuilder:
         self._arguments = arguments
         self._variables = Variables(self.tensors, handles)
         self._given_to_branches: set[int] = set()
+        self._notes: dict[int, int] = {}
 
     @cached_property
     def _integers(self) -> KnownIntegers:
@@ -215,6 +216,12 @@ class BufferBuilder:
             self.tensors.make(place, size_bytes, self._free_buffers(node, slots))
         for port, placement in enumerate(memory.placements):
             self.tensors.give(place, self._place_output(place, port, placement))
+        if memory.noted_bytes:
+            self._notes[place] = self.tensors.make(place, memory.noted_bytes)
+        if memory.notes_slot >= 0:
+            noting = self.tensors.numbering.place(node.inputs[memory.notes_slot].node)
+            if noting in self._notes:
+                self.tensors.hold(place, [self._notes[noting]])
         if len(memory.placements) == 1 and self.tensors.made[place]:
             self._keep_number(place, node)
 

@@ -100,8 +100,12 @@ class KernelMemory(NamedTuple):
         scratch_bytes: What it has only while it runs, at most, and asks for after its outputs.
         scratch_buffers: What it has only while it runs and asks for before: bytes, and the slots
             whose buffers it may take over for it, the first choice first.
+        noted_bytes: What it notes for another kernel, which reads it though no edge says so.
+        notes_slot: The slot of the input whose kernel has noted something for it, or -1.
     """
 
     placements: Sequence[Placement]
     scratch_bytes: int = 0
     scratch_buffers: Sequence[tuple[int, Sequence[int]]] = ()
+    noted_bytes: int = 0
+    notes_slot: int = -1

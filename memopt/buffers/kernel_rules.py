@@ -55,7 +55,11 @@ _NORMALIZATION_GRADIENTS = "FusedBatchNormGrad"
 
 def memory_by_rule(call: KernelCall) -> KernelMemory:
     """What a kernel does with memory, as far as rules know it."""
-    return KernelMemory(placements(call), scratch_bytes(call), scratch_buffers(call))
+    asked_after, noted_bytes = scratch_bytes(call), 0
+    if notes_workspace(call):
+        asked_after, noted_bytes = 0, asked_after
+    slot = _POOLED_SLOT if reads_workspace(call) else -1
+    return KernelMemory(placements(call), asked_after, scratch_buffers(call), noted_bytes, slot)
 
 
 def is_known(call: KernelCall) -> bool:
@@ -196,9 +200,21 @@ def reads_workspace(call: KernelCall) -> bool:
     It is another kernel than the op's own, and makes its result in memory of its own.
     """
     node = call.node
-    if node.op != "MaxPoolGrad" or not call.runtime.onednn or is_on_gpu(call):
+    if node.op not in _POOLING_OF or not call.runtime.onednn or is_on_gpu(call):
         return False
-    return node.inputs[1].node.op == "MaxPool"
+    return node.inputs[_POOLED_SLOT].node.op == _POOLING_OF[node.op]
+
+
+def notes_workspace(call: KernelCall) -> bool:
+    """Whether pooling is oneDNN's and its gradient reads what it notes, so that this is held.
+
+    The edge that says so is added after all rewriting
+    (`AddWorkSpaceEdgeIfNeeded` in tensorflow/core/common_runtime/mkl_layout_pass.cc).
+    """
+    if call.node.op not in _POOLING_OF.values() or not call.runtime.onednn or is_on_gpu(call):
+        return False
+    readers = call.node.output().uses
+    return any(slot == _POOLED_SLOT and reader.op in _POOLING_OF for reader, slot in readers)
 
 
 def is_on_gpu(call: KernelCall) -> bool:
@@ -213,6 +229,9 @@ def _is_known(call: KernelCall) -> bool:
     return all(tensor.is_known for tensor in (*call.inputs, *call.outputs))
 
 
+_POOLING_OF = {"MaxPoolGrad": "MaxPool", "MaxPool3DGrad": "MaxPool3D"}
+_POOLED_SLOT = 1
+"""The input of a gradient of pooling that is what was pooled."""
 _LEAST_FILTER_RANK = 4
 _LITTLE_ROWS = 8
 _PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D"})

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import tensorflow as tf
+from support.total_order import chained
 
+from memopt.buffers.assignment import buffer_graph_of
+from memopt.buffers.buffer_graph import simulate
 from memopt.buffers.kernel_call import KernelCall, KernelMemory, Runtime
 from memopt.buffers.kernel_rules import memory_by_rule
 from memopt.graph.graphdef import from_graph_def
+from memopt.graph.traversal import Numbering
 from memopt.item import GrapplerItem
+from memopt.runtime.process import step_process
+from memopt.runtime.program import Program
+from memopt.runtime.settings import Settings
+from memopt.runtime.step_graph import needed_nodes
 from memopt.shapes.properties import Properties
 
 PICTURES, POOLED = (2, 8, 8, 4), (2, 4, 4, 4)
@@ -49,3 +60,66 @@ def test_onednns_kernel_makes_its_result_in_memory_of_its_own() -> None:
     memory = memory_of(onednn=True, has_pooling=True)
     assert [list(each.reuses) for each in memory.placements] == [[]]
     assert not memory.scratch_buffers
+
+
+def test_what_onednns_pooling_notes_is_held_for_its_gradient_alone() -> None:
+    with tf.Graph().as_default() as graph:
+        pictures = tf.compat.v1.placeholder(tf.float32, PICTURES)
+        pooled = tf.raw_ops.MaxPool(input=pictures, **WINDOW)
+        tf.raw_ops.MaxPool(input=pooled, **WINDOW)
+        tf.raw_ops.MaxPoolGrad(orig_input=pictures, orig_output=pooled, grad=pooled, **WINDOW)
+    graph_def = graph.as_graph_def()
+    nodes, known = from_graph_def(graph_def), Properties.of(GrapplerItem(graph_def))
+    memories = [
+        memory_by_rule(
+            KernelCall(
+                nodes[name],
+                [known.outputs(tensor.node.name)[tensor.port] for tensor in nodes[name].inputs],
+                known.outputs(name),
+                lambda _: None,
+                Runtime(2, onednn=True),
+            )
+        )
+        for name in ("MaxPool", "MaxPool_1", "MaxPoolGrad")
+    ]
+    assert [memory.scratch_bytes for memory in memories] == [0, 32, 0]
+    assert [memory.noted_bytes for memory in memories] == [128, 0, 0]
+    assert [memory.notes_slot for memory in memories] == [-1, -1, 1]
+
+
+def pooled_step(pictures: Any, rank: int) -> Any:
+    """Pools, and needs most while the gradient is under way; what is noted is held meanwhile."""
+    with tf.GradientTape() as tape:
+        tape.watch(pictures)
+        pool = tf.nn.max_pool2d if rank == 2 else tf.nn.max_pool3d
+        pooled = pool(tf.sin(pictures), 2, 2, "SAME")
+        loss = tf.reduce_sum(tf.exp(tf.cos(pooled)) * pooled)
+    return tape.gradient(loss, pictures)
+
+
+@pytest.mark.parametrize(("rank", "shape"), [(2, (8, 32, 32, 16)), (3, (4, 8, 16, 16, 8))])
+def test_the_peak_of_a_real_step_has_what_pooling_notes(
+    monkeypatch: pytest.MonkeyPatch, rank: int, shape: tuple[int, ...]
+) -> None:
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+    values = np.random.default_rng(0).random(shape, np.float32)
+    step = tf.function(lambda x: pooled_step(x, rank), autograph=False)
+    concrete = step.get_concrete_function(tf.TensorSpec(shape, tf.float32))
+    program = Program.from_concrete_function(concrete, [values])
+    graph_def, order = chained(program.item.graph_def)
+    program = program.replace_graph(graph_def)
+    with step_process(program, Settings("as-is", inter_op_threads=1, grappler=False)) as process:
+        process.run(2)
+        real_bytes = process.measure().step_peak_bytes
+    graph, item = from_graph_def(graph_def), program.item
+    buffers = buffer_graph_of(
+        graph,
+        Properties.of(item),
+        fed=item.feed,
+        fetched=item.fetch,
+        runtime=Runtime(onednn=True),
+    )
+    needed = needed_nodes(graph_def, item.fetch, ())
+    numbering = Numbering.of(graph)
+    sequence = [numbering.place(graph[name]) for name in order if name in needed]
+    assert real_bytes == pytest.approx(simulate(buffers, sequence).step_peak_bytes, abs=1024)
