@@ -42,7 +42,8 @@ class Ordering(Pass):
        and random and other stateful operations, keep their order in the graph besides.
     3. Conv2D and BiasAdd, and Conv2DBackpropFilter and the BiasAddGrad of the same gradient, stand
        side by side: oneDNN may make one operation of them, and something between the two would
-       make the call fail.
+       make the call fail. Of a Conv2D that would wait an Identity of its input does: see
+       `_free_pair`.
     4. Neighbours of the sequence on one device, in one loop and one branch get a control edge
        where no path orders them already; see `enforce`.
     5. Who waits for a branch or a call waits for its results as well, each by an Identity that all
@@ -181,6 +182,8 @@ def hold_to(
                 node = nodes[after]
                 found = [end for before in earlier for end in ends(nodes[before])]
                 rewriter.set_control_inputs(node, (*node.control_inputs, *found))
+    for first, second in order.buffer_graph.fused_pairs.items():
+        _free_pair(rewriter, nodes[first], nodes[second], context)
     rewriter.hold_to(nodes[number] for number in order.sequence)
 
 
@@ -211,6 +214,35 @@ def _ends(
         if readers:
             found.append(next(free, None) or _handed_on(rewriter, tensor, context))
     return [node, *found]
+
+
+def _free_pair(rewriter: Rewriter, node: Node, bias: Node, context: Context) -> None:
+    """Let an Identity of its input wait in the place of a convolution that takes in its BiasAdd.
+
+    oneDNN makes one node of the two only if both wait for the same, or bits could differ. But where
+    they wait for anything, TensorFlow ends the process: it expects no control edges there
+    (`MergeConv2DWithBiasAdd` in tensorflow/core/common_runtime/mkl_layout_pass.cc).
+    """
+    waits = node.control_inputs
+    if node.op != "Conv2D" or not waits or frozenset(waits) != frozenset(bias.control_inputs):
+        return
+    if [user for user, _ in node.output().uses] != [bias]:
+        return
+    with rewriter.edit(f"{node.name!r} is merged with its bias, so its input waits in its place"):
+        tensor = node.inputs[0]
+        gate = rewriter.add_node(
+            free_name(f"{node.name}/gate", rewriter.graph),
+            "Identity",
+            inputs=[tensor],
+            control_inputs=waits,
+            device=node.device,
+            attributes={"T": node.attributes["T"]},
+        )
+        rewriter.set_input(node, 0, gate.output())
+        rewriter.set_control_inputs(node, ())
+        rewriter.set_control_inputs(bias, ())
+    known = context.properties.tensor(tensor.name)
+    context.properties.add(gate.name, () if known is None else (known,))
 
 
 def _handed_on(rewriter: Rewriter, tensor: Tensor, context: Context) -> Node:

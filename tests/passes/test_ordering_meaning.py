@@ -14,7 +14,10 @@ from memopt.item import GrapplerItem
 from memopt.models import SESSION_MODELS, TINY
 from memopt.passes.ordering import Ordering
 from memopt.runtime.entry import verify
+from memopt.runtime.process import step_process
 from memopt.runtime.program import Program
+from memopt.runtime.settings import Settings
+from memopt.runtime.values import load_values
 
 if TYPE_CHECKING:
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
@@ -38,6 +41,34 @@ def calling_step() -> ConcreteFunction:
 
     found: ConcreteFunction = step.get_concrete_function(tf.TensorSpec((256, 64)))
     return found
+
+
+def test_a_convolution_that_onednn_merges_with_its_bias_may_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """TensorFlow ends the process if the two that it merges wait for the same by control."""
+
+    def step(pictures: Any, filters: Any, bias: Any) -> Any:
+        waves, shift = tf.sin(pictures), tf.exp(bias)
+        made = tf.nn.bias_add(tf.nn.conv2d(waves, filters, 1, "SAME"), shift)
+        return tf.reduce_sum(waves), made
+
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+    shapes = [(2, 16, 16, 8), (3, 3, 8, 8), (8,)]
+    random = np.random.default_rng(0)
+    values = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    specs = [tf.TensorSpec(shape) for shape in shapes]
+    concrete = tf.function(step, autograph=False).get_concrete_function(*specs)
+    program = Program.from_concrete_function(concrete, values)
+    ordered = order_step(program.item, Ordering(sequencer="program"))
+    assert any(node.name.endswith("/gate") for node in ordered.graph_def.node)
+    settings = Settings("as-is", inter_op_threads=1, grappler=False)
+    found = []
+    for graph_def in (program.item.graph_def, ordered.graph_def):
+        with step_process(program.replace_graph(graph_def), settings) as process:
+            outputs = load_values(process.run(1)[0])
+            found.append([outputs[name].tobytes() for name in sorted(outputs)])
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(
