@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from memopt.buffers.einsum_rules import einsum_scratch_bytes
 from memopt.graph.kernels import has_avx512
+from memopt.graph.op_types import DT_DOUBLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -179,9 +180,14 @@ def _pool_gradient(call: KernelCall) -> _Scratch:
     return [(call.inputs[1].least_bytes, (1,)), (8 * prod(call.inputs[1].shape or ()), ())]
 
 
+def pools_by_onednn(call: KernelCall) -> bool:
+    """Whether oneDNN's kernel pools on the host, or computes the gradient: not of doubles."""
+    return call.runtime.onednn and call.outputs[0].dtype != DT_DOUBLE
+
+
 def _pooling(call: KernelCall) -> int:
     """Where in its window each number was, which oneDNN notes in a byte."""
-    return prod(call.outputs[0].shape or ()) if call.runtime.onednn else 0
+    return prod(call.outputs[0].shape or ()) if pools_by_onednn(call) else 0
 
 
 def _normalization_gradient(call: KernelCall) -> int:

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from memopt.buffers import gpu_rules
 from memopt.buffers.device_types import GPU, device_type_of
 from memopt.buffers.einsum_rules import product_of
-from memopt.buffers.host_scratch import SCRATCH, SCRATCH_BEFORE, computes_with_halves
+from memopt.buffers.host_scratch import (
+    SCRATCH,
+    SCRATCH_BEFORE,
+    computes_with_halves,
+    pools_by_onednn,
+)
 from memopt.buffers.kernel_call import KernelMemory, Placement
 from memopt.buffers.kernel_table import (
     ALIASES,
@@ -200,7 +205,7 @@ def reads_workspace(call: KernelCall) -> bool:
     It is another kernel than the op's own, and makes its result in memory of its own.
     """
     node = call.node
-    if node.op not in _POOLING_OF or not call.runtime.onednn or is_on_gpu(call):
+    if node.op not in _POOLING_OF or not pools_by_onednn(call) or is_on_gpu(call):
         return False
     return node.inputs[_POOLED_SLOT].node.op == _POOLING_OF[node.op]
 
@@ -211,7 +216,7 @@ def notes_workspace(call: KernelCall) -> bool:
     The edge that says so is added after all rewriting
     (`AddWorkSpaceEdgeIfNeeded` in tensorflow/core/common_runtime/mkl_layout_pass.cc).
     """
-    if call.node.op not in _POOLING_OF.values() or not call.runtime.onednn or is_on_gpu(call):
+    if call.node.op not in _POOLING_OF.values() or not pools_by_onednn(call) or is_on_gpu(call):
         return False
     readers = call.node.output().uses
     return any(slot == _POOLED_SLOT and reader.op in _POOLING_OF for reader, slot in readers)

@@ -97,14 +97,21 @@ def pooled_step(pictures: Any, rank: int) -> Any:
     return tape.gradient(loss, pictures)
 
 
-@pytest.mark.parametrize(("rank", "shape"), [(2, (8, 32, 32, 16)), (3, (4, 8, 16, 16, 8))])
+@pytest.mark.parametrize(
+    ("rank", "shape", "dtype"),
+    [
+        (2, (8, 32, 32, 16), np.float32),
+        (3, (4, 8, 16, 16, 8), np.float32),
+        (2, (8, 32, 32, 16), np.float64),
+    ],
+)
 def test_the_peak_of_a_real_step_has_what_pooling_notes(
-    monkeypatch: pytest.MonkeyPatch, rank: int, shape: tuple[int, ...]
+    monkeypatch: pytest.MonkeyPatch, rank: int, shape: tuple[int, ...], dtype: Any
 ) -> None:
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
-    values = np.random.default_rng(0).random(shape, np.float32)
+    values = np.random.default_rng(0).random(shape).astype(dtype)
     step = tf.function(lambda x: pooled_step(x, rank), autograph=False)
-    concrete = step.get_concrete_function(tf.TensorSpec(shape, tf.float32))
+    concrete = step.get_concrete_function(tf.TensorSpec(shape, dtype))
     program = Program.from_concrete_function(concrete, [values])
     graph_def, order = chained(program.item.graph_def)
     program = program.replace_graph(graph_def)
