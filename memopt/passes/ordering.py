@@ -178,12 +178,14 @@ def hold_to(
         for before, after in chain.edges:
             waits.setdefault(after, []).append(before)
         with rewriter.edit(reason(chain)):
-            for after, earlier in waits.items():
-                node = nodes[after]
-                found = [end for before in earlier for end in ends(nodes[before])]
-                rewriter.set_control_inputs(node, (*node.control_inputs, *found))
-    for first, second in order.buffer_graph.fused_pairs.items():
-        _free_pair(rewriter, nodes[first], nodes[second], context)
+            found = {
+                nodes[after]: [end for before in earlier for end in ends(nodes[before])]
+                for after, earlier in waits.items()
+            }
+            for first, second in order.buffer_graph.fused_pairs.items():
+                _free_pair(rewriter, nodes[first], nodes[second], found, context)
+            for node, earlier in found.items():
+                rewriter.set_control_inputs(node, (*node.control_inputs, *earlier))
     rewriter.hold_to(nodes[number] for number in order.sequence)
 
 
@@ -216,33 +218,43 @@ def _ends(
     return [node, *found]
 
 
-def _free_pair(rewriter: Rewriter, node: Node, bias: Node, context: Context) -> None:
+def _free_pair(
+    rewriter: Rewriter, node: Node, bias: Node, waits: dict[Node, list[Node]], context: Context
+) -> None:
     """Let an Identity of its input wait in the place of a convolution that takes in its BiasAdd.
 
     oneDNN makes one node of the two only if both wait for the same, or bits could differ. But where
     they wait for anything, TensorFlow ends the process: it expects no control edges there
     (`MergeConv2DWithBiasAdd` in tensorflow/core/common_runtime/mkl_layout_pass.cc).
+
+    Args:
+        rewriter: Their graph's.
+        node: The first of a pair that oneDNN may make one node of.
+        bias: The second.
+        waits: By node: what it is to wait for; what the Identity waits for is taken out.
+        context: What is known of the graph.
     """
-    waits = node.control_inputs
-    if node.op != "Conv2D" or not waits or frozenset(waits) != frozenset(bias.control_inputs):
+    before = dict.fromkeys((*node.control_inputs, *waits.get(node, ())))
+    if node.op != "Conv2D" or [user for user, _ in node.output().uses] != [bias]:
         return
-    if [user for user, _ in node.output().uses] != [bias]:
+    if not before or before.keys() != {*bias.control_inputs, *waits.get(bias, ())}:
         return
-    with rewriter.edit(f"{node.name!r} is merged with its bias, so its input waits in its place"):
-        tensor = node.inputs[0]
-        gate = rewriter.add_node(
-            free_name(f"{node.name}/gate", rewriter.graph),
-            "Identity",
-            inputs=[tensor],
-            control_inputs=waits,
-            device=node.device,
-            attributes={"T": node.attributes["T"]},
-        )
-        rewriter.set_input(node, 0, gate.output())
-        rewriter.set_control_inputs(node, ())
-        rewriter.set_control_inputs(bias, ())
+    tensor = node.inputs[0]
+    gate = rewriter.add_node(
+        free_name(f"{node.name}/gate", rewriter.graph),
+        "Identity",
+        inputs=[tensor],
+        control_inputs=before,
+        device=node.device,
+        attributes={"T": node.attributes["T"]},
+    )
+    rewriter.set_input(node, 0, gate.output())
     known = context.properties.tensor(tensor.name)
     context.properties.add(gate.name, () if known is None else (known,))
+    for each in (node, bias):
+        waits.pop(each, None)
+        if each.control_inputs:
+            rewriter.set_control_inputs(each, ())
 
 
 def _handed_on(rewriter: Rewriter, tensor: Tensor, context: Context) -> Node:
