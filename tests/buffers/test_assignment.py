@@ -5,19 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from support.measured_order import measure_in_order
 from support.steps import tiny_step
-from support.total_order import chained
 
 from memopt.buffers.assignment import buffer_graph_of
 from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline, check_sequence, simulate
 from memopt.buffers.kernel_call import Runtime
-from memopt.graph.graphdef import from_graph_def
 from memopt.graph.op_types import DT_STRING
 from memopt.graph.text import parse_graph
 from memopt.graph.traversal import Numbering
-from memopt.runtime.process import step_process
 from memopt.runtime.program import Program
-from memopt.runtime.step_graph import needed_nodes
 from memopt.shapes.properties import Properties
 from memopt.shapes.tensor_properties import TensorProperties, tensor_properties
 
@@ -593,20 +590,7 @@ def test_scratch_memory_of_depthwise_convolutions(op: str, scratch_bytes: int) -
 
 def measured(step: TrainingStep) -> tuple[MemoryTimeline, Measurement]:
     """A step in program order: as simulated, and as it ran in a fresh process."""
-    program = Program.from_concrete_function(step.function, step.inputs)
-    graph_def, order = chained(program.item.graph_def)
-    program = program.replace_graph(graph_def)
-    with step_process(program) as process:
-        process.run(2)
-        measurement = process.measure()
-    graph = from_graph_def(graph_def)
-    item = program.item
-    buffer_graph = buffer_graph_of(graph, Properties.of(item), fed=item.feed, fetched=item.fetch)
-    needed = needed_nodes(graph_def, item.fetch, ())
-    numbering = Numbering.of(graph)
-    sequence = [numbering.place(graph[name]) for name in order if name in needed]
-    check_sequence(buffer_graph, sequence)
-    return simulate(buffer_graph, sequence), measurement
+    return measure_in_order(Program.from_concrete_function(step.function, step.inputs))
 
 
 def usage_by_operation(timeline: MemoryTimeline) -> dict[str, int]:

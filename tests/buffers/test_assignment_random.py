@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from support.measured_order import measure_in_order
 from support.random_graphs import random_training_graph
-from support.total_order import chained
 
-from memopt.buffers.assignment import buffer_graph_of
-from memopt.buffers.buffer_graph import check_sequence, simulate
-from memopt.graph.graphdef import from_graph_def
-from memopt.graph.traversal import Numbering
 from memopt.item import GrapplerItem
-from memopt.runtime.process import step_process
 from memopt.runtime.program import Program
-from memopt.runtime.step_graph import needed_nodes
-from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -60,21 +53,12 @@ def test_random_graphs_have_the_peaks_that_are_simulated() -> None:
     graph_def, scopes = many_graphs()
     feed = tuple(f"{node.name}:0" for node in graph_def.node if node.op == "Placeholder")
     fetch = tuple(f"{scope}/train" for scope in scopes)
-    ordered, order = chained(graph_def)
-    item = GrapplerItem(ordered, feed, fetch)
-    with step_process(Program.from_item(item)) as process:
-        process.run(2)
-        measurement = process.measure()
-    graph = from_graph_def(ordered)
-    buffer_graph = buffer_graph_of(graph, Properties.of(item), fed=feed, fetched=fetch)
-    needed = needed_nodes(ordered, fetch, ())
-    numbering = Numbering.of(graph)
-    sequence = [numbering.place(graph[name]) for name in order if name in needed]
-    check_sequence(buffer_graph, sequence)
-    timeline = simulate(buffer_graph, sequence)
+    item = GrapplerItem(graph_def, feed, fetch)
+    timeline, measurement = measure_in_order(Program.from_item(item))
+    nodes = timeline.buffer_graph.nodes
     predicted = [
-        (buffer_graph.nodes[node].name, usage - timeline.held_bytes)
-        for node, usage in zip(sequence, timeline.usage_bytes, strict=True)
+        (nodes[node].name, usage - timeline.held_bytes)
+        for node, usage in zip(timeline.sequence, timeline.usage_bytes, strict=True)
     ]
     real = [
         (entry.operation, entry.in_use_bytes - measurement.held_bytes)

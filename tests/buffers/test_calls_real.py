@@ -6,17 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.total_order import chained
+from support.measured_order import measure_in_order
 
 import memopt
-from memopt.buffers.assignment import buffer_graph_of
-from memopt.buffers.buffer_graph import check_sequence, simulate
-from memopt.graph.graphdef import from_graph_def
-from memopt.graph.traversal import Numbering
 from memopt.runtime.process import step_process
 from memopt.runtime.program import Program
-from memopt.runtime.step_graph import needed_nodes
-from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,18 +61,8 @@ def peaks(function: Callable[[Any], Any]) -> tuple[int, int]:
     concrete = tf.function(function, autograph=False).get_concrete_function(signature)
     x = np.linspace(0.1, 1.0, COUNT, dtype=np.float32)
     program = Program.from_concrete_function(concrete, [x])
-    graph_def, order = chained(program.item.graph_def)
-    program = program.replace_graph(graph_def)
-    with step_process(program) as process:
-        process.run(2)
-        real_bytes = process.measure().step_peak_bytes
-    graph, item = from_graph_def(graph_def), program.item
-    buffer_graph = buffer_graph_of(graph, Properties.of(item), fed=item.feed, fetched=item.fetch)
-    needed = needed_nodes(graph_def, item.fetch, ())
-    numbering = Numbering.of(graph)
-    sequence = [numbering.place(graph[name]) for name in order if name in needed]
-    check_sequence(buffer_graph, sequence)
-    return simulate(buffer_graph, sequence).step_peak_bytes, real_bytes
+    timeline, measurement = measure_in_order(program)
+    return timeline.step_peak_bytes, measurement.step_peak_bytes
 
 
 @pytest.mark.parametrize("make_step", [lambda: branch(1.0), lambda: long_loop(90)])

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.total_order import chained
+from support.measured_order import measure_in_order
 
-from memopt.buffers.assignment import buffer_graph_of
-from memopt.buffers.buffer_graph import simulate
 from memopt.buffers.kernel_call import KernelCall, KernelMemory, Runtime
 from memopt.buffers.kernel_rules import memory_by_rule
 from memopt.graph.graphdef import from_graph_def
-from memopt.graph.traversal import Numbering
 from memopt.item import GrapplerItem
-from memopt.runtime.process import step_process
 from memopt.runtime.program import Program
 from memopt.runtime.settings import Settings
-from memopt.runtime.step_graph import needed_nodes
 from memopt.shapes.properties import Properties
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.graph_pb2 import GraphDef
 
 PICTURES, POOLED = (2, 8, 8, 4), (2, 4, 4, 4)
 WINDOW = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
+
+
+def by_rule(graph_def: GraphDef, name: str, *, onednn: bool) -> KernelMemory:
+    """What the rules say of the kernel of a node."""
+    node, known = from_graph_def(graph_def)[name], Properties.of(GrapplerItem(graph_def))
+    inputs = [known.outputs(tensor.node.name)[tensor.port] for tensor in node.inputs]
+    runtime = Runtime(2, onednn=onednn)
+    return memory_by_rule(KernelCall(node, inputs, known.outputs(name), lambda _: None, runtime))
 
 
 def memory_of(*, onednn: bool, has_pooling: bool) -> KernelMemory:
@@ -37,13 +43,7 @@ def memory_of(*, onednn: bool, has_pooling: bool) -> KernelMemory:
             orig_input=pictures, orig_output=pooled, grad=pooled, **WINDOW
         )
     graph_def = graph.as_graph_def()
-    known = Properties.of(GrapplerItem(graph_def, fetch=(gradient.op.name,)))
-    node = from_graph_def(graph_def)[gradient.op.name]
-    inputs = [known.outputs(tensor.node.name)[tensor.port] for tensor in node.inputs]
-    runtime = Runtime(2, onednn=onednn)
-    return memory_by_rule(
-        KernelCall(node, inputs, known.outputs(node.name), lambda _: None, runtime)
-    )
+    return by_rule(graph_def, gradient.op.name, onednn=onednn)
 
 
 @pytest.mark.parametrize(("onednn", "has_pooling"), [(False, True), (True, False)])
@@ -69,19 +69,8 @@ def test_what_onednns_pooling_notes_is_held_for_its_gradient_alone() -> None:
         tf.raw_ops.MaxPool(input=pooled, **WINDOW)
         tf.raw_ops.MaxPoolGrad(orig_input=pictures, orig_output=pooled, grad=pooled, **WINDOW)
     graph_def = graph.as_graph_def()
-    nodes, known = from_graph_def(graph_def), Properties.of(GrapplerItem(graph_def))
-    memories = [
-        memory_by_rule(
-            KernelCall(
-                nodes[name],
-                [known.outputs(tensor.node.name)[tensor.port] for tensor in nodes[name].inputs],
-                known.outputs(name),
-                lambda _: None,
-                Runtime(2, onednn=True),
-            )
-        )
-        for name in ("MaxPool", "MaxPool_1", "MaxPoolGrad")
-    ]
+    names = ("MaxPool", "MaxPool_1", "MaxPoolGrad")
+    memories = [by_rule(graph_def, name, onednn=True) for name in names]
     assert [memory.scratch_bytes for memory in memories] == [0, 32, 0]
     assert [memory.noted_bytes for memory in memories] == [128, 0, 0]
     assert [memory.notes_slot for memory in memories] == [-1, -1, 1]
@@ -113,20 +102,6 @@ def test_the_peak_of_a_real_step_has_what_pooling_notes(
     step = tf.function(lambda x: pooled_step(x, rank), autograph=False)
     concrete = step.get_concrete_function(tf.TensorSpec(shape, dtype))
     program = Program.from_concrete_function(concrete, [values])
-    graph_def, order = chained(program.item.graph_def)
-    program = program.replace_graph(graph_def)
-    with step_process(program, Settings("as-is", inter_op_threads=1, grappler=False)) as process:
-        process.run(2)
-        real_bytes = process.measure().step_peak_bytes
-    graph, item = from_graph_def(graph_def), program.item
-    buffers = buffer_graph_of(
-        graph,
-        Properties.of(item),
-        fed=item.feed,
-        fetched=item.fetch,
-        runtime=Runtime(onednn=True),
-    )
-    needed = needed_nodes(graph_def, item.fetch, ())
-    numbering = Numbering.of(graph)
-    sequence = [numbering.place(graph[name]) for name in order if name in needed]
-    assert real_bytes == pytest.approx(simulate(buffers, sequence).step_peak_bytes, abs=1024)
+    settings = Settings("as-is", inter_op_threads=1, grappler=False)
+    timeline, measurement = measure_in_order(program, settings, Runtime(onednn=True))
+    assert measurement.step_peak_bytes == pytest.approx(timeline.step_peak_bytes, abs=1024)
