@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from memopt.buffers.device_types import GPU, device_type_of
 from memopt.buffers.einsum_rules import einsum_scratch_bytes
 from memopt.graph.kernels import has_avx512
 from memopt.graph.op_types import DT_DOUBLE
@@ -182,7 +183,8 @@ def _pool_gradient(call: KernelCall) -> _Scratch:
 
 def pools_by_onednn(call: KernelCall) -> bool:
     """Whether oneDNN's kernel pools on the host, or computes the gradient: not of doubles."""
-    return call.runtime.onednn and call.outputs[0].dtype != DT_DOUBLE
+    is_single = call.outputs[0].dtype != DT_DOUBLE
+    return call.runtime.onednn and is_single and device_type_of(call.node) != GPU
 
 
 def _pooling(call: KernelCall) -> int:

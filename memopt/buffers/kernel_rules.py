@@ -205,7 +205,7 @@ def reads_workspace(call: KernelCall) -> bool:
     It is another kernel than the op's own, and makes its result in memory of its own.
     """
     node = call.node
-    if node.op not in _POOLING_OF or not pools_by_onednn(call) or is_on_gpu(call):
+    if node.op not in _POOLING_OF or not pools_by_onednn(call):
         return False
     return node.inputs[_POOLED_SLOT].node.op == _POOLING_OF[node.op]
 
@@ -216,7 +216,7 @@ def notes_workspace(call: KernelCall) -> bool:
     The edge that says so is added after all rewriting
     (`AddWorkSpaceEdgeIfNeeded` in tensorflow/core/common_runtime/mkl_layout_pass.cc).
     """
-    if call.node.op not in _POOLING_OF.values() or not pools_by_onednn(call) or is_on_gpu(call):
+    if call.node.op not in _POOLING_OF.values() or not pools_by_onednn(call):
         return False
     readers = call.node.output().uses
     return any(slot == _POOLED_SLOT and reader.op in _POOLING_OF for reader, slot in readers)

@@ -240,17 +240,10 @@ def _free_pair(
     if not before or before.keys() != {*bias.control_inputs, *waits.get(bias, ())}:
         return
     tensor = node.inputs[0]
-    gate = rewriter.add_node(
-        free_name(f"{node.name}/gate", rewriter.graph),
-        "Identity",
-        inputs=[tensor],
-        control_inputs=before,
-        device=node.device,
-        attributes={"T": node.attributes["T"]},
-    )
+    gate = _add_identity(rewriter, tensor, f"{node.name}/gate", node.device, context)
+    rewriter.set_inputs(gate, [tensor])
+    rewriter.set_control_inputs(gate, before)
     rewriter.set_input(node, 0, gate.output())
-    known = context.properties.tensor(tensor.name)
-    context.properties.add(gate.name, () if known is None else (known,))
     for each in (node, bias):
         waits.pop(each, None)
         if each.control_inputs:
@@ -263,14 +256,24 @@ def _handed_on(rewriter: Rewriter, tensor: Tensor, context: Context) -> Node:
     If others went on reading the tensor, its buffer would not be free for one of them to take over.
     """
     node = tensor.node
-    types = op_types.port_types(node, rewriter.graph.library).outputs
-    added = rewriter.add_node(
-        free_name(f"{node.name}/ended_{tensor.port}", rewriter.graph),
-        "Identity",
-        device=node.device,
-        attributes={"T": type_attribute(types[tensor.port])},
-    )
+    name = f"{node.name}/ended_{tensor.port}"
+    added = _add_identity(rewriter, tensor, name, node.device, context)
     rewriter.replace_uses(tensor, added.output())
     rewriter.set_inputs(added, [tensor])
-    context.properties.add(added.name, context.properties.outputs(node.name)[tensor.port :][:1])
+    return added
+
+
+def _add_identity(
+    rewriter: Rewriter, tensor: Tensor, name: str, device: str, context: Context
+) -> Node:
+    """An Identity like a tensor; that it reads it is left to who asks, after others' uses."""
+    types = op_types.port_types(tensor.node, rewriter.graph.library).outputs
+    added = rewriter.add_node(
+        free_name(name, rewriter.graph),
+        "Identity",
+        device=device,
+        attributes={"T": type_attribute(types[tensor.port])},
+    )
+    outputs = context.properties.outputs(tensor.node.name)
+    context.properties.add(added.name, outputs[tensor.port :][:1])
     return added
