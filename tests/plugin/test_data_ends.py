@@ -18,7 +18,18 @@ def test_what_the_end_of_the_data_does_not_keep_from_running_runs(replicas: int)
     off = train("", replicas)
     # Once for each call of `fit`, whose first epoch finds out how much data there is.
     assert off["iterations"] > 12
-    for options in ('{"only_lower": false}', '{"budget": "60%"}'):
-        within = train(options, replicas)
-        assert "rewritten" in within["outcomes"]
-        assert {**within, "outcomes": []} == {**off, "outcomes": []}
+    within = {
+        options: train(options, replicas)
+        for options in ('{"only_lower": false}', '{"budget": "60%"}')
+    }
+    for trained in within.values():
+        assert "rewritten" in trained["outcomes"]
+        trained["outcomes"] = []
+    # Without memopt nothing orders the effects before the end of the data, which cancels what has
+    # not begun: on a loaded machine, the second device's count of steps now and then lacks the
+    # last one. TensorFlow's training is not equal to itself then, so it is asked again.
+    for _ in range(2):
+        if off in within.values():
+            break
+        off = train("", replicas)
+    assert all(trained == off for trained in within.values())
