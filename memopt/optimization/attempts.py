@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from memopt.buffers.working_sets import largest_working_set
 from memopt.passes import Fission, Rematerialization, SerialLoops
 from memopt.time_limit import TimeLimit
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 _SHARE_OF_FURTHER = 0.5
 """Of the time for planning, what each attempt gets that may not be the only one."""
+_NEAR_THE_FLOOR = 2.0
+"""Up to how many times what its largest operation needs a step may need for that to be worth
+splitting: of what needs more, the greater part is what is kept."""
 
 
 def attempts(pipeline: Pipeline, *, is_out_of_reach: bool) -> Iterator[Pipeline]:
@@ -24,9 +28,10 @@ def attempts(pipeline: Pipeline, *, is_out_of_reach: bool) -> Iterator[Pipeline]
 
     One splits nothing; one splits the operations that need more than the budget leaves; one those
     that keep the lowest peak from being lower, unless the time for planning is limited. What splits
-    nothing comes first, but not where a single operation needs more than the budget. A limited time
-    is for all of them together, and half of it once more where nothing keeps the budget; the trials
-    of kernels have as much of their own.
+    nothing comes first, but not where a single operation needs more than the budget and there is
+    all the time that it takes. A limited time is for all of them together, and half of it once more
+    where nothing keeps the budget, or all of it where nothing can without splitting; the trials of
+    kernels have as much of their own.
 
     Args:
         pipeline: All passes of the level.
@@ -107,6 +112,16 @@ def is_futile(pipeline: Pipeline, result: OptimizationResult) -> bool:
     )
 
 
+def is_worth_splitting(result: OptimizationResult) -> bool:
+    """Whether, over the budget, its largest operation is the greater part of what a step needs."""
+    runtime = result.report.runtime
+    assert runtime is not None
+    after = runtime.after
+    largest_bytes = largest_working_set(after.buffer_graph, after.sequence).size_bytes
+    own_bytes = after.peak_bytes - after.held_bytes
+    return own_bytes <= _NEAR_THE_FLOOR * (largest_bytes - after.held_bytes)
+
+
 def keeps_budgets(result: OptimizationResult) -> bool:
     """Whether nothing is left to try."""
     runtime = result.report.runtime
@@ -119,9 +134,9 @@ def _within(
     time_limit = TimeLimit.after(seconds)
     share_s = seconds * _SHARE_OF_FURTHER
     if is_out_of_reach:
-        # Where splitting wins nothing, the nearest plan without it is wanted all the same.
+        # Whoever asks for less than there can be gets the nearest plan soon.
+        yield whole
         yield _sharing(split, share_s, trial_s=seconds)
-        yield _sharing(whole, max(share_s, time_limit.left_s), trial_s=seconds)
         return
     yield whole
     if time_limit.left_s >= share_s:

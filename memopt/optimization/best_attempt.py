@@ -11,6 +11,7 @@ from memopt.optimization.attempts import (
     is_better,
     is_futile,
     is_in_haste,
+    is_worth_splitting,
     keeps_budgets,
     one_turn_at_a_time,
     time_for_planning,
@@ -162,8 +163,11 @@ class Attempts(NamedTuple):
         best: OptimizationResult | None = None
         is_plan = False
         first = prepared
+        is_hopeless = is_out_of_reach and is_in_haste(pipeline)
         for attempt in attempts(pipeline, is_out_of_reach=is_out_of_reach):
             if best is not None:
+                if is_hopeless and not is_worth_splitting(best):
+                    break
                 prepared = self.optimizer.prepare(first.source, self.simulators, first)
             result = self.optimizer.run(attempt, prepared, self.deadline_s)
             has_plan = not is_futile(attempt, result)

@@ -105,9 +105,10 @@ def make_plan(
 def _cheapest_near(lowest: Plan, plans: Sequence[Plan], network: Network, limits: Limits) -> Plan:
     """The cheapest plan that needs next to nothing more than the lowest one.
 
-    What was to be as low as can be often costs more than that takes.
+    What was to be as low as can be often costs more than that takes. It is looked for while there
+    is time.
     """
-    if lowest.done is None:
+    if lowest.done is None or limits.time_limit.is_over:
         return lowest
     if lowest.peak_bytes > limits.limit_bytes and limits.allocator is not None:
         return lowest

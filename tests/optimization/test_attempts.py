@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from support.attention import attention_step
@@ -67,17 +67,11 @@ def test_after_all_of_the_time_nothing_else_is_tried() -> None:
     assert [described(each) for each in tried] == ["whole"]
 
 
-def test_out_of_reach_the_time_is_shared() -> None:
+def test_out_of_reach_what_is_split_has_half_of_the_time_for_each() -> None:
     first, second = attempts(pipeline(4.0), is_out_of_reach=True)
-    assert [described(each) for each in (first, second)] == ["split", "whole"]
-    assert seconds_of(first) == [2.0, 4.0, 2.0]
-    # What was not split took no time: it is left for what follows.
-    assert seconds_of(second) == [pytest.approx(4.0, abs=0.5)]
-
-
-def test_out_of_reach_a_half_of_the_time_is_left_in_any_case() -> None:
-    _, second = attempts(pipeline(1e-9), is_out_of_reach=True)
-    assert seconds_of(second) == [pytest.approx(0.5e-9)]
+    assert [described(each) for each in (first, second)] == ["whole", "split"]
+    assert seconds_of(first) == [4.0]
+    assert seconds_of(second) == [2.0, 4.0, 2.0]
 
 
 def test_out_of_reach_what_cannot_be_split_is_planned_all_the_same(
@@ -104,6 +98,30 @@ def test_out_of_reach_what_cannot_be_split_is_planned_all_the_same(
     assert not compared
     runtime = caught.value.result.report.runtime
     assert runtime.after.step_peak_bytes < 0.9 * runtime.before.step_peak_bytes
+
+
+@pytest.mark.parametrize(("share", "is_split"), [(0.5, False), (100.0, True)])
+def test_out_of_reach_nothing_is_split_where_most_is_kept(
+    share: float,
+    is_split: bool,
+    tiny_item: Callable[[str], GrapplerItem],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[str] = []
+
+    def noted(self: MemoryOptimizer, pipeline: Pipeline, *rest: Any) -> OptimizationResult:
+        tried.append(described(pipeline))
+        return run(self, pipeline, *rest)
+
+    run = MemoryOptimizer.run
+    monkeypatch.setattr(MemoryOptimizer, "run", noted)
+    monkeypatch.setattr("memopt.optimization.attempts._NEAR_THE_FLOOR", share)
+    planner = Rematerialization(planning_seconds=1.0)
+    with pytest.raises(BudgetError):
+        MemoryOptimizer("ordered", budget=1000, rematerialization=planner).optimize(
+            None, tiny_item("mlp")
+        )
+    assert tried == ["whole", "split"][: 1 + is_split]
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,9 @@ _LOWER = (0.7, 0.85, 0.93, 0.98)
 search that is asked for much comes lower than one that is asked for little."""
 _LOWER_ATTEMPTS = 8
 """How often that is tried in all."""
+_LOWER_IN_HASTE = (0.35, 0.5, *_LOWER)
+"""The same where there may be time for one search only: at once about as low as most steps go. One
+that is asked for far less than that ends high above it."""
 _ROOM_ATTEMPTS = 10
 """How many plans the allocator is asked for room for."""
 _MOST_ROOM = 0.96
@@ -140,7 +143,7 @@ class _Planning:
 
     def find_lower(self, best: Rematerialized, steps: Steps) -> Rematerialized:
         """A lower plan, one from the other, asking for less where less than half of it is had."""
-        shares = list(_LOWER)
+        shares = list(_LOWER_IN_HASTE if self._is_in_haste else _LOWER)
         for _ in range(_LOWER_ATTEMPTS):
             if not shares or self._time_limit.is_over:
                 break
@@ -231,6 +234,10 @@ class _Planning:
         steps, _ = self._planner.search(target_bytes, known)
         return steps, self._realize(steps)
 
+    @property
+    def _is_in_haste(self) -> bool:
+        return not math.isinf(self._time_limit.end_s)
+
     def _realize(self, steps: Steps) -> Rematerialized:
         return realize(self._reduction, steps, self._forms)
 
@@ -242,7 +249,7 @@ class _Planning:
         own_bytes = limit_bytes - self._held_bytes
         least_bytes = own_bytes // _NEXT_LOWER
         room_bytes = limit_bytes
-        if not math.isinf(self._time_limit.end_s):
+        if self._is_in_haste:
             room_bytes = max(limit_bytes - own_bytes // _SPARED, self._floor_bytes)
         steps, is_within = self._planner.search(room_bytes, starts, insists=attempts > 1)
         for attempt in range(attempts):
