@@ -202,7 +202,7 @@ def test_a_file_beyond_the_limit_is_not_even_read(
     monkeypatch.setattr("memopt.files.whole_files.SIZE_LIMIT_BYTES", len(content))
     read_graph(str(path))
     monkeypatch.setattr("memopt.files.whole_files.SIZE_LIMIT_BYTES", len(content) - 1)
-    with pytest.raises(FileError, match=rf"graph.pb: has {len(content)} bytes; a protobuf holds"):
+    with pytest.raises(FileError, match=rf"graph.pb: has {len(content)} bytes; at most"):
         read_graph(str(path))
 
 

@@ -34,13 +34,7 @@ def read_bytes(path: str) -> bytes:
             )
         if not files.exists(path):
             raise FileError(f"{path}: there is no such file")
-        size = files.size_bytes(path)
-        if size > SIZE_LIMIT_BYTES:
-            raise FileError(
-                f"{path}: has {size} bytes; a protobuf holds at most {SIZE_LIMIT_BYTES}"
-            )
-        with files.open(path, "rb") as stream:
-            content = stream.read()
+    content = read_file(path, SIZE_LIMIT_BYTES)
     if not content:
         raise FileError(f"{path}: is empty")
     return content
