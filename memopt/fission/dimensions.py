@@ -259,6 +259,56 @@ def _gather(node: Node, shapes: Shapes) -> Roles | None:
     return (_WHOLE, _ROWS, _WHOLE)
 
 
+def _slice(node: Node, shapes: Shapes) -> Roles | None:
+    """All rows, of which columns are taken."""
+    del node
+    begin, size = shapes.numbers(1), shapes.numbers(2)
+    if not begin or not size or begin[0] or size[0] not in (-1, shapes.inputs[0][0]):
+        return None
+    return (_ROWS, _WHOLE, _SHAPE)
+
+
+def _strided_slice(node: Node, shapes: Shapes) -> Roles | None:
+    end = _end_of_all_rows(node, shapes, shapes.inputs[0])
+    return None if end is None else (_ROWS, _WHOLE, end, _WHOLE)
+
+
+def _strided_slice_gradient(node: Node, shapes: Shapes) -> Roles | None:
+    """The shape of what was taken from, from where to where, and the gradient of what was taken."""
+    end = _end_of_all_rows(node, shapes, shapes.outputs[0])
+    if end is None or shapes.numbers(0) is None:
+        return None
+    return (_SHAPE, _WHOLE, end, _WHOLE, _ROWS)
+
+
+def _end_of_all_rows(node: Node, shapes: Shapes, source: Shape) -> Role | None:
+    """What a part needs of where a strided slice ends, if that takes all rows; `None` if not."""
+    begin, end, strides = (shapes.numbers(slot) for slot in (1, 2, 3))
+    if not begin or not end or not strides or not source:
+        return None
+    if _has_first(node, "ellipsis_mask"):
+        # It stands for what the others leave, which has to be the rows at the least.
+        is_whole = len(begin) <= len(source) and not _number(node, "new_axis_mask")
+        return _WHOLE if is_whole else None
+    if _has_first(node, "new_axis_mask") or _has_first(node, "shrink_axis_mask"):
+        return None
+    if strides[0] != 1 or (begin[0] and not _has_first(node, "begin_mask")):
+        return None
+    if _has_first(node, "end_mask") or end[0] > source[0]:
+        return _WHOLE
+    return _SHAPE if end[0] == source[0] else None
+
+
+def _has_first(node: Node, mask: str) -> bool:
+    """Whether a mask of dimensions has the first one."""
+    return bool(_number(node, mask) & 1)
+
+
+def _number(node: Node, name: str) -> int:
+    attribute = node.attributes.get(name)
+    return 0 if attribute is None else attribute.i
+
+
 def _flag(node: Node, name: str) -> bool:
     attribute = node.attributes.get(name)
     return attribute is not None and bool(attribute.b)
@@ -328,7 +378,10 @@ _RULES: Mapping[str, Callable[[Node, Shapes], Roles | None]] = {
     "Squeeze": _squeeze,
     **dict.fromkeys(("MirrorPad", "Pad", "PadV2"), _pad),
     "ConcatV2": _concatenation,
+    "Slice": _slice,
     "Split": _splitting,
+    "StridedSlice": _strided_slice,
+    "StridedSliceGrad": _strided_slice_gradient,
     "BroadcastTo": _broadcast,
     "Tile": _tile,
     "GatherV2": _gather,
@@ -342,6 +395,6 @@ _EXACT = frozenset(
         *_EXACT_ELEMENTWISE,
         *("BroadcastTo", "ConcatV2", "ExpandDims", "GatherV2", "MaxPool", "MaxPoolGrad", "Pad"),
         *("PadV2", "MirrorPad", "Reshape", "Select", "SelectV2", "Split", "Squeeze", "Tile"),
-        *("Transpose", "All", "Any", "Max", "Min"),
+        *("Slice", "StridedSlice", "StridedSliceGrad", "Transpose", "All", "Any", "Max", "Min"),
     }
 )

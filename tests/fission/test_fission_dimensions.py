@@ -168,6 +168,27 @@ CASES = {
         number("a", 2),
         "n = ConcatV2(x, y, a) {N=2, T=float}",
     ),
+    "Slice": (
+        MATRICES,
+        numbers("b", 0, 1, 2),
+        numbers("s", 12, 3, -1),
+        "n = Slice(x, b, s) {T=float, Index=int32}",
+    ),
+    "StridedSlice": (
+        MATRICES,
+        numbers("b", 0, 1),
+        numbers("e", 12, 5),
+        numbers("s", 1, 2),
+        "n = StridedSlice(x, b, e, s) {T=float, Index=int32}",
+    ),
+    "StridedSliceGrad": (
+        numbers("i", 12, 5, 7),
+        numbers("b", 0, 1),
+        numbers("e", 12, 5),
+        numbers("s", 1, 2),
+        "g = Placeholder() {dtype=float, shape=[12,2,7]}",
+        "n = StridedSliceGrad(i, b, e, s, g) {T=float, Index=int32}",
+    ),
     "Split": (
         "x = Placeholder() {dtype=float, shape=[12,6]}",
         number("a", -1),
@@ -196,7 +217,41 @@ CASES = {
     },
     "LogicalNot": ("x = Placeholder() {dtype=bool, shape=[12,5]}", "n = LogicalNot(x)"),
 }
+
+
+def strided(begin: int, end: int, stride: int, masks: str = "") -> tuple[str, ...]:
+    """A slice of rows, and of the second half of what they have."""
+    return (
+        MATRICES,
+        numbers("b", begin, 2),
+        numbers("e", end, 5),
+        numbers("s", stride, 1),
+        f"n = StridedSlice(x, b, e, s) {{T=float, Index=int32{masks}}}",
+    )
+
+
+TAKES_ALL_ROWS = {
+    "by masks": strided(3, 4, 1, ", begin_mask=1, end_mask=1"),
+    "beyond the end": strided(0, 2**31 - 1, 1),
+    "by an ellipsis": strided(3, 4, 2, ", ellipsis_mask=1"),
+    "one column": strided(0, 12, 1, ", shrink_axis_mask=2"),
+}
 DEPENDENT = {
+    "some rows": strided(0, 11, 1),
+    "rows from another on": strided(1, 12, 1),
+    "every second row": strided(0, 12, 2),
+    "one row": strided(0, 1, 1, ", shrink_axis_mask=1"),
+    "a new axis in their place": strided(0, 12, 1, ", new_axis_mask=1"),
+    "an ellipsis of no dimension": (
+        "x = Placeholder() {dtype=float, shape=[12]}",
+        *strided(0, 0, 1, ", ellipsis_mask=1")[1:],
+    ),
+    "a slice of some rows": (
+        MATRICES,
+        numbers("b", 0, 0, 0),
+        numbers("s", 11, 5, 7),
+        "n = Slice(x, b, s) {T=float, Index=int32}",
+    ),
     "rows are summed": (MATRICES, numbers("a", 0), "n = Sum(x, a) {T=float}"),
     "rows are moved": (MATRICES, numbers("p", 1, 0, 2), "n = Transpose(x, p) {T=float}"),
     "rows are columns": (
@@ -270,6 +325,17 @@ def test_parts_put_together_are_the_whole(op: str) -> None:
     for whole, together in compared:
         np.testing.assert_allclose(together, whole, rtol=1e-4, atol=1e-5)
         assert not is_exact(op) or together.tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("how", TAKES_ALL_ROWS)
+def test_a_slice_of_columns_is_the_same_in_parts(how: str) -> None:
+    facts = facts_of(TAKES_ALL_ROWS[how])
+    node = facts.graph["n"]
+    assert facts.is_split(node), facts.roles(node)
+    trial = trial_of(Region(facts, frozenset({node})), (node,), PARTS)
+    for whole, together in results(trial, 2):
+        assert together.shape[0] == ROWS
+        assert together.tobytes() == whole.tobytes()
 
 
 @pytest.mark.slow
