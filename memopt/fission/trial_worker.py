@@ -7,7 +7,7 @@ import os
 import pickle
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,20 +19,27 @@ _FIRST_TO_GO = Path("/proc/self/oom_score_adj")
 
 
 def serve(threads: int) -> None:
-    """Answer the questions on the standard input until it ends."""
+    """Say when TensorFlow is there; answer questions on the standard input until that ends."""
     # What libraries print must not get into the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with contextlib.suppress(OSError):
         # Where memory runs out, this process goes and not the one that waits for it.
         _FIRST_TO_GO.write_text("1000", encoding="ascii")
+    import tensorflow  # noqa: F401, ICN001 - its start is no trial
+
+    _answer(answers, True)
     while True:
         try:
             trial: Trial = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
         except EOFError:
             return
-        pickle.dump(is_equal(trial, threads), answers)
-        answers.flush()
+        _answer(answers, is_equal(trial, threads))
+
+
+def _answer(answers: IO[bytes], what: bool) -> None:
+    pickle.dump(what, answers)
+    answers.flush()
 
 
 def is_equal(trial: Trial, threads: int) -> bool:

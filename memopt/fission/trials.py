@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _LONGEST_S = 60.0
-"""Seconds that a kernel may take to be tried, the start of TensorFlow included."""
+"""Seconds that a kernel may take to be tried, and TensorFlow to start for it."""
 _MOST_ENDED = 3
 """After so many processes that ended early or were stopped, none is started any more."""
 _TICK_S = 0.2
@@ -36,8 +36,8 @@ class Trials:
 
     Args:
         settings: All under which the bits have to be the same.
-        seconds: How long all trials together may take, from the first that is made; 0: as long as
-            they take, though none longer than a minute.
+        seconds: How long all trials together may take, from the first that is made, once TensorFlow
+            has started for it; 0: as long as they take, though none longer than a minute.
     """
 
     def __init__(self, settings: Iterable[Setting], seconds: float = 0.0) -> None:
@@ -65,13 +65,11 @@ class Trials:
         return self._known[trial]
 
     def _try(self, trial: Trial) -> Outcome:
-        if self._time_limit is None:
-            self._time_limit = TimeLimit.after(self._seconds)
-        if self._time_limit.is_over:
+        if self._time_limit is not None and self._time_limit.is_over:
             return Outcome.NO_TIME
         if self._ended >= _MOST_ENDED:
             return Outcome.ENDED
-        outcome = self._ask(trial, min(self._time_limit, TimeLimit.after(_LONGEST_S)))
+        outcome = self._ask(trial)
         if outcome in (Outcome.EQUAL, Outcome.OTHER):
             remember(trial, self._settings, outcome)
         else:
@@ -79,11 +77,11 @@ class Trials:
             self._stop()
         return outcome
 
-    def _ask(self, trial: Trial, time_limit: TimeLimit) -> Outcome:
+    def _ask(self, trial: Trial) -> Outcome:
         """The answer of all processes, which work at the same time."""
         try:
-            if not self._processes:
-                self._processes = [_start(setting) for setting in self._settings]
+            self._make_ready()
+            time_limit = self._time_for_one()
             for process in self._processes:
                 assert process.stdin is not None
                 pickle.dump(trial, process.stdin)
@@ -94,6 +92,20 @@ class Trials:
         except (OSError, EOFError, pickle.UnpicklingError):
             return Outcome.ENDED
         return Outcome.EQUAL if all(answers) else Outcome.OTHER
+
+    def _make_ready(self) -> None:
+        """Start the processes and wait for TensorFlow, which may take longer than all trials."""
+        if self._processes:
+            return
+        self._processes = [_start(setting) for setting in self._settings]
+        time_limit = TimeLimit.after(_LONGEST_S)
+        for process in self._processes:
+            _answer(process, time_limit)
+
+    def _time_for_one(self) -> TimeLimit:
+        if self._time_limit is None:
+            self._time_limit = TimeLimit.after(self._seconds)
+        return min(self._time_limit, TimeLimit.after(_LONGEST_S))
 
     def _stop(self) -> None:
         for process in self._processes:
@@ -123,7 +135,7 @@ def _start(setting: Setting) -> subprocess.Popen[bytes]:
 
 
 def _answer(process: subprocess.Popen[bytes], time_limit: TimeLimit) -> bool:
-    """Whether the bits were equal under a process's setting.
+    """What a process says: that it is ready, and then whether the bits were equal.
 
     Raises:
         TimeoutError: The time was up before it answered.

@@ -78,8 +78,8 @@ class Fission(Pass):
     planning_seconds: float = 0.0
     """After how many seconds no further operation is split; 0: when nothing is left to split."""
     trial_seconds: float = 0.0
-    """How long all trials of kernels may take; 0: as long as they take. They are made once on a
-    machine, and do not count as planning."""
+    """How long all trials of kernels may take, once TensorFlow has started for them; 0: as long as
+    they take. They are made once on a machine, and do not count as planning."""
 
     def __post_init__(self) -> None:
         if self.most_parts < 1:

@@ -23,8 +23,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SETTINGS = (Setting(onednn=False, threads=1), Setting(onednn=True, threads=1))
-HANGS = "import sys, time; sys.stdin.buffer.read(1); time.sleep(600)"
-DIES = "import sys; sys.stdin.buffer.read(1)"
+READY = """
+import pickle, sys, time
+def say():
+    sys.stdout.buffer.write(pickle.dumps(True))
+    sys.stdout.buffer.flush()
+"""
+HANGS = f"{READY}say(); sys.stdin.buffer.read(1); time.sleep(600)"
+DIES = f"{READY}say(); sys.stdin.buffer.read(1)"
+STARTS_SLOWLY = f"{READY}time.sleep(1.5); say(); sys.stdin.buffer.read(1); say(); time.sleep(600)"
 PRODUCT = """
 x = Placeholder() {dtype=float, shape=[64,16]}
 w = Placeholder() {dtype=float, shape=[16,4096]}
@@ -89,6 +96,25 @@ def test_a_kernel_that_ends_its_process_is_not_tried_again(
         outcomes = [tried.outcome(trial(number)) for number in (0, 0, 1, 2, 3, 4, 5)]
     assert set(outcomes) == {Outcome.ENDED}
     assert len(processes) == 3 * len(SETTINGS)
+
+
+def test_to_start_tensorflow_is_no_trial(
+    start: Callable[[str], list[subprocess.Popen[bytes]]],
+) -> None:
+    """A machine on which that takes longer than the time for trials could try nothing, ever."""
+    start(STARTS_SLOWLY)
+    with Trials(SETTINGS, seconds=1.0) as tried:
+        assert tried.outcome(trial()) is Outcome.EQUAL
+
+
+def test_a_process_that_never_starts_is_not_waited_for(
+    start: Callable[[str], list[subprocess.Popen[bytes]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "_LONGEST_S", 0.3)
+    processes = start("import time; time.sleep(600)")
+    with Trials(SETTINGS) as tried:
+        assert tried.outcome(trial()) is Outcome.NO_TIME
+    assert all(process.poll() is not None for process in processes)
 
 
 def test_only_what_was_found_out_is_remembered(
