@@ -31,6 +31,11 @@ class TimeLimit:
         return cls(time.monotonic() + seconds if seconds else math.inf)
 
     @property
+    def is_endless(self) -> bool:
+        """Whether there is no limit."""
+        return math.isinf(self.end_s)
+
+    @property
     def left_s(self) -> float:
         """Seconds until then; less than 0 afterwards."""
         return self.end_s - time.monotonic()
@@ -57,7 +62,7 @@ class TimeLimit:
 
     def share(self, share: float) -> TimeLimit:
         """The moment at which a share of what is left will have passed."""
-        if math.isinf(self.end_s):
+        if self.is_endless:
             return self
         return TimeLimit(time.monotonic() + max(0.0, self.left_s) * share)
 

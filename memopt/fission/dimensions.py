@@ -10,6 +10,8 @@ from enum import Enum, auto
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
+from memopt.graph.attributes import number_attribute
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -116,7 +118,7 @@ def _select(node: Node, shapes: Shapes) -> Roles | None:
 
 def _matrix_product(node: Node, shapes: Shapes) -> Roles | None:
     """Rows of the left matrix; what a fused operation adds has as many rows or one."""
-    if _flag(node, "transpose_a"):
+    if number_attribute(node, "transpose_a"):
         return None
     rows = shapes.outputs[0][0]
     added = [
@@ -288,7 +290,7 @@ def _end_of_all_rows(node: Node, shapes: Shapes, source: Shape) -> Role | None:
         return None
     if _has_first(node, "ellipsis_mask"):
         # It stands for what the others leave, which has to be the rows at the least.
-        is_whole = len(begin) <= len(source) and not _number(node, "new_axis_mask")
+        is_whole = len(begin) <= len(source) and not number_attribute(node, "new_axis_mask")
         return _WHOLE if is_whole else None
     if _has_first(node, "new_axis_mask") or _has_first(node, "shrink_axis_mask"):
         return None
@@ -301,17 +303,7 @@ def _end_of_all_rows(node: Node, shapes: Shapes, source: Shape) -> Role | None:
 
 def _has_first(node: Node, mask: str) -> bool:
     """Whether a mask of dimensions has the first one."""
-    return bool(_number(node, mask) & 1)
-
-
-def _number(node: Node, name: str) -> int:
-    attribute = node.attributes.get(name)
-    return 0 if attribute is None else attribute.i
-
-
-def _flag(node: Node, name: str) -> bool:
-    attribute = node.attributes.get(name)
-    return attribute is not None and bool(attribute.b)
+    return bool(number_attribute(node, mask) & 1)
 
 
 def least_rows(node: Node) -> int:

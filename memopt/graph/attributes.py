@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
     from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
 
+    from memopt.graph.graph import Node
+
 VALUE_PATTERN = r'"(?:\\.|[^"\\])*"|<(?:[^">]|"(?:\\.|[^"\\])*")*>|\[[^\]]*\]|[^,}\s]+'
 """What one attribute value looks like: a string, a message, a shape, or a word."""
 
@@ -128,3 +130,11 @@ def integer_attribute(value: int) -> AttrValue:
     from tensorflow.core.framework import attr_value_pb2
 
     return attr_value_pb2.AttrValue(i=value)
+
+
+def number_attribute(node: Node, name: str) -> int:
+    """An attribute that is a number or a truth value; 0 if it is not there."""
+    value = node.attributes.get(name)
+    if value is None:
+        return 0
+    return int(value.b) if value.WhichOneof("value") == "b" else int(value.i)

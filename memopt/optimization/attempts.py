@@ -12,6 +12,7 @@ from memopt.time_limit import TimeLimit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.optimization.pipeline import Pipeline
     from memopt.passes import Pass
     from memopt.result import OptimizationResult
@@ -112,11 +113,8 @@ def is_futile(pipeline: Pipeline, result: OptimizationResult) -> bool:
     )
 
 
-def is_worth_splitting(result: OptimizationResult) -> bool:
+def is_worth_splitting(after: MemoryTimeline) -> bool:
     """Whether, over the budget, its largest operation is the greater part of what a step needs."""
-    runtime = result.report.runtime
-    assert runtime is not None
-    after = runtime.after
     largest_bytes = largest_working_set(after.buffer_graph, after.sequence).size_bytes
     own_bytes = after.peak_bytes - after.held_bytes
     return own_bytes <= _NEAR_THE_FLOOR * (largest_bytes - after.held_bytes)

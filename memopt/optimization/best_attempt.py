@@ -166,7 +166,7 @@ class Attempts(NamedTuple):
         is_hopeless = is_out_of_reach and is_in_haste(pipeline)
         for attempt in attempts(pipeline, is_out_of_reach=is_out_of_reach):
             if best is not None:
-                if is_hopeless and not is_worth_splitting(best):
+                if is_hopeless and not is_worth_splitting(_after(best)):
                     break
                 prepared = self.optimizer.prepare(first.source, self.simulators, first)
             result = self.optimizer.run(attempt, prepared, self.deadline_s)

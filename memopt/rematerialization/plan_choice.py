@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -188,7 +187,7 @@ def _further_plans(
 ) -> list[Plan]:
     """With a limited time: plans from the best one, with other seeds, while they get better."""
     found: list[Plan] = []
-    if math.isinf(limits.time_limit.end_s):
+    if limits.time_limit.is_endless:
         return found
     best = _cheapest_within(plans, limits)
     seeds = itertools.count(1)

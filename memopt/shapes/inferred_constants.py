@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memopt.graph.attributes import number_attribute
 from memopt.graph.op_types import ENTERS, EXITS, MERGES, is_stateful, signature
 from memopt.graph.traversal import Numbering
 
@@ -165,4 +166,4 @@ def _is_supported(node: Node, graph: Graph) -> bool:
 def _is_range(node: Node) -> bool:
     """Whether a slice leaves a list a list: no index, no mask but for open ends."""
     masks = ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
-    return not any(node.attributes[mask].i for mask in masks if mask in node.attributes)
+    return not any(number_attribute(node, mask) for mask in masks)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from memopt.graph.attributes import number_attribute
 from memopt.graph.op_types import DT_INT32, DT_INT64
 
 if TYPE_CHECKING:
@@ -97,14 +98,6 @@ def evaluate(node: Node, inputs: list[Array]) -> tuple[Array, ...] | None:
 Outputs: TypeAlias = tuple[Any, ...] | None
 
 
-def _attribute(node: Node, name: str) -> int:
-    """An attribute that is a number or a truth value; 0 if it is not there."""
-    value = node.attributes.get(name)
-    if value is None:
-        return 0
-    return int(value.b) if value.WhichOneof("value") == "b" else int(value.i)
-
-
 def _broadcast_gradient_args(node: Node, inputs: list[Array]) -> Outputs:
     """For two shapes the dimensions over which a gradient is summed (`BCastList`)."""
     del node
@@ -150,9 +143,9 @@ def _concat_offset(node: Node, inputs: list[Array]) -> Outputs:
 
 def _strided_slice(node: Node, inputs: list[Array]) -> Outputs:
     value, begin, end, strides = inputs
-    if _attribute(node, "ellipsis_mask") or _attribute(node, "new_axis_mask"):
+    if number_attribute(node, "ellipsis_mask") or number_attribute(node, "new_axis_mask"):
         return None
-    masks = [_attribute(node, f"{name}_mask") for name in ("begin", "end", "shrink_axis")]
+    masks = [number_attribute(node, f"{name}_mask") for name in ("begin", "end", "shrink_axis")]
     index: list[int | slice] = []
     for place, (first, last, step) in enumerate(zip(begin, end, strides, strict=True)):
         open_start, open_end, shrinks = (mask >> place & 1 for mask in masks)
@@ -164,7 +157,7 @@ def _strided_slice(node: Node, inputs: list[Array]) -> Outputs:
 
 
 def _pack(node: Node, inputs: list[Array]) -> Outputs:
-    return (np.stack(inputs, axis=_attribute(node, "axis")),)
+    return (np.stack(inputs, axis=number_attribute(node, "axis")),)
 
 
 def _concat(node: Node, inputs: list[Array]) -> Outputs:
@@ -175,7 +168,7 @@ def _concat(node: Node, inputs: list[Array]) -> Outputs:
 
 def _gather(node: Node, inputs: list[Array]) -> Outputs:
     values, places, axis = inputs
-    if _attribute(node, "batch_dims") or any(place < 0 for place in places.flat):
+    if number_attribute(node, "batch_dims") or any(place < 0 for place in places.flat):
         return None
     return (np.take(values, places.astype(np.int64), axis=int(axis)),)
 
@@ -184,7 +177,7 @@ def _reduction(function: Callable[..., Any]) -> Callable[[Node, list[Array]], Ou
     def apply(node: Node, inputs: list[Array]) -> Outputs:
         value, axes = inputs
         places = tuple(int(axis) for axis in axes.flat)
-        return (function(value, axis=places, keepdims=bool(_attribute(node, "keep_dims"))),)
+        return (function(value, axis=places, keepdims=bool(number_attribute(node, "keep_dims"))),)
 
     return apply
 

@@ -143,7 +143,7 @@ class _Planning:
 
     def find_lower(self, best: Rematerialized, steps: Steps) -> Rematerialized:
         """A lower plan, one from the other, asking for less where less than half of it is had."""
-        shares = list(_LOWER_IN_HASTE if self._is_in_haste else _LOWER)
+        shares = list(_LOWER if self._time_limit.is_endless else _LOWER_IN_HASTE)
         for _ in range(_LOWER_ATTEMPTS):
             if not shares or self._time_limit.is_over:
                 break
@@ -234,10 +234,6 @@ class _Planning:
         steps, _ = self._planner.search(target_bytes, known)
         return steps, self._realize(steps)
 
-    @property
-    def _is_in_haste(self) -> bool:
-        return not math.isinf(self._time_limit.end_s)
-
     def _realize(self, steps: Steps) -> Rematerialized:
         return realize(self._reduction, steps, self._forms)
 
@@ -249,7 +245,7 @@ class _Planning:
         own_bytes = limit_bytes - self._held_bytes
         least_bytes = own_bytes // _NEXT_LOWER
         room_bytes = limit_bytes
-        if self._is_in_haste:
+        if not self._time_limit.is_endless:
             room_bytes = max(limit_bytes - own_bytes // _SPARED, self._floor_bytes)
         steps, is_within = self._planner.search(room_bytes, starts, insists=attempts > 1)
         for attempt in range(attempts):
