@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
+from memopt.buffers.product_scratch import Product
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from memopt.buffers.kernel_call import KernelCall
 
@@ -42,12 +45,17 @@ def product_of(call: KernelCall) -> Equation | None:
     return Equation(*parts) if known and not alone else None
 
 
-def einsum_scratch_bytes(call: KernelCall) -> int:
+def einsum_scratch_bytes(call: KernelCall, product_bytes: int = 0) -> int:
     """What an Einsum has only while it runs; 0 if that is not known.
 
     As `EinsumOp` (tensorflow/core/kernels/linalg/einsum_op_impl.h): each operand is transposed to
     batch, free and contracted labels unless it lies so, or so with the last two swapped; the
     product is transposed if the output is not batch, left and right labels.
+
+    Args:
+        call: The Einsum.
+        product_bytes: What its product of matrices has only while it runs, which is gone when the
+            product is transposed.
     """
     equation = product_of(call)
     if equation is None:
@@ -67,9 +75,38 @@ def einsum_scratch_bytes(call: KernelCall) -> int:
         if kinds[label] == _FREE
     ]
     product = "".join([*batch, *free])
-    if product != equation.output and len(product) > 1:
-        transposed_bytes += call.outputs[0].size_bytes or 0
-    return transposed_bytes
+    is_transposed = product != equation.output and len(product) > 1
+    result_bytes = (call.outputs[0].size_bytes or 0) if is_transposed else 0
+    return transposed_bytes + max(result_bytes, product_bytes)
+
+
+def matrices_of(call: KernelCall) -> Product | None:
+    """The product of batches of matrices that an Einsum makes; `None` if it is not known.
+
+    An operand that does not lie as it is wanted is transposed before, to batch, free and
+    contracted labels: the right one is then read across.
+    """
+    equation = product_of(call)
+    if equation is None:
+        return None
+    sizes = dict[str, int]()
+    for labels, tensor in zip(equation[:2], call.inputs, strict=True):
+        assert tensor.shape is not None
+        sizes.update(zip(labels, tensor.shape, strict=True))
+    kinds = {label: _kind(label, equation) for label in sizes}
+    number = {label: place for place, label in enumerate(sizes)}
+
+    def amount(labels: Iterable[str], kind: int) -> int:
+        return prod(sizes[label] for label in labels if kinds[label] == kind)
+
+    return Product(
+        amount(sizes, _BATCH),
+        amount(equation.left, _FREE),
+        amount(sizes, _CONTRACTED),
+        amount(equation.right, _FREE),
+        _is_swapped(equation.left, kinds, number),
+        not _is_swapped(equation.right, kinds, number),
+    )
 
 
 def _kind(label: str, equation: Equation) -> int:
@@ -82,5 +119,10 @@ def _is_in_order(labels: Sequence[str], kinds: dict[str, int], number: dict[str,
     if len(labels) <= 1:
         return True
     usual = [(kinds[label], number[label]) for label in labels]
-    swapped = [(_SWAPPED[kind], place) for kind, place in usual]
-    return usual == sorted(usual) or swapped == sorted(swapped)
+    return usual == sorted(usual) or _is_swapped(labels, kinds, number)
+
+
+def _is_swapped(labels: Sequence[str], kinds: dict[str, int], number: dict[str, int]) -> bool:
+    """Whether an operand lies with its contracted labels before its free ones."""
+    places = [(_SWAPPED[kinds[label]], number[label]) for label in labels]
+    return places == sorted(places)

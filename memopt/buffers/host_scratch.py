@@ -2,7 +2,7 @@
 
 Found by running every op alone (`benchmarks/kernel_memory.py`) and put to the test with every kind
 of layer (`benchmarks/layer_kernels.py`). oneDNN's kernels have scratch memory of their own, of
-which only what grows with the step is told.
+which only what grows with the step is told; `product_scratch` has that of its products.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from memopt.buffers.device_types import GPU, device_type_of
-from memopt.buffers.einsum_rules import einsum_scratch_bytes
+from memopt.buffers.einsum_rules import einsum_scratch_bytes, matrices_of
+from memopt.buffers.product_scratch import Product, product_scratch_bytes
 from memopt.graph.kernels import has_avx512
-from memopt.graph.op_types import DT_DOUBLE
+from memopt.graph.op_types import DT_DOUBLE, DT_FLOAT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,6 +92,32 @@ def _wider_copies(call: KernelCall) -> int:
     if not any(tensor.dtype in _HALVES for tensor in call.inputs) or computes_with_halves(call):
         return 0
     return 2 * sum(tensor.least_bytes for tensor in (*call.inputs, *call.outputs))
+
+
+def copies_blocks(call: KernelCall) -> bool:
+    """Whether oneDNN's products of batches run, with blocks copied by each thread."""
+    is_single = call.outputs[0].dtype == DT_FLOAT
+    return is_single and call.runtime.onednn and has_avx512()
+
+
+def _batch_product(call: KernelCall) -> int:
+    if not copies_blocks(call):
+        return _wider_copies(call)
+    left, output = call.inputs[0].shape, call.outputs[0].shape
+    assert left is not None
+    assert output is not None
+    flags = (call.node.attributes.get(name) for name in ("adj_x", "adj_y"))
+    transposes_left, transposes_right = (flag is not None and flag.b for flag in flags)
+    *batch, rows, columns = output
+    depth = left[-2] if transposes_left else left[-1]
+    product = Product(prod(batch), rows, depth, columns, transposes_left, transposes_right)
+    return product_scratch_bytes(product, call.runtime.intra_op_threads)
+
+
+def _einsum(call: KernelCall) -> int:
+    product = matrices_of(call) if copies_blocks(call) else None
+    copied = product_scratch_bytes(product, call.runtime.intra_op_threads) if product else 0
+    return einsum_scratch_bytes(call, copied)
 
 
 def _depthwise_row(weights: TensorProperties) -> tuple[int, int, int]:
@@ -208,9 +235,10 @@ SCRATCH: Mapping[str, Callable[[KernelCall], int]] = {
     "DepthwiseConv2dNativeBackpropFilter": _depthwise_filter_gradient,
     "DepthwiseConv2dNativeBackpropInput": _depthwise_input_gradient,
     "BiasAddGrad": _bias_gradient,
-    "Einsum": einsum_scratch_bytes,
+    "Einsum": _einsum,
     "GatherNd": lambda _: _FLAG_BYTES,
-    **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), _wider_copies),
+    "MatMul": _wider_copies,
+    **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), _batch_product),
     **dict.fromkeys(("MaxPool", "MaxPool3D"), _pooling),
     "MirrorPadGrad": _whole_input,
     "FusedBatchNormGrad": _normalization_gradient,
