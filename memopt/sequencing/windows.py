@@ -138,12 +138,15 @@ def _usages_by_distance(
     follows = np.frombuffer(words, np.uint8).reshape(count, _BITS_BYTES)
     in_use = before + made
     highest = [scratch] + [np.zeros(count, np.int64)] * (threads - 1)
-    for distance in range(1, MOST_AHEAD + 1):
+    # Further than the chain is long nothing more can run ahead.
+    for distance in range(1, max(2, min(MOST_AHEAD + 1, count))):
         byte, bit = divmod(distance, 8)
-        is_free = np.zeros(count, bool)
-        is_free[: max(0, count - distance)] = follows[distance:, byte] >> bit & 1 == 0
-        in_use = in_use + np.where(is_free, np.roll(made, -distance), 0)
-        lower = np.where(is_free, np.roll(scratch, -distance), 0)
+        left = max(0, count - distance)
+        is_free = follows[distance:, byte] >> bit & 1 == 0
+        in_use = in_use.copy()
+        in_use[:left] += np.where(is_free, made[distance:], 0)
+        lower = np.zeros(count, np.int64)
+        lower[:left] = np.where(is_free, scratch[distance:], 0)
         for thread, high in enumerate(highest):
             highest[thread], lower = np.maximum(high, lower), np.minimum(high, lower)
         yield in_use + sum(highest)
