@@ -24,19 +24,22 @@ _NEAR_THE_FLOOR = 2.0
 splitting: of what needs more, the greater part is what is kept."""
 
 
-def attempts(pipeline: Pipeline, *, is_out_of_reach: bool) -> Iterator[Pipeline]:
+def attempts(
+    pipeline: Pipeline, *, is_out_of_reach: bool, is_up_to_splitting: bool = False
+) -> Iterator[Pipeline]:
     """The pipelines to try, one after the other, until one keeps the budget.
 
     One splits nothing; one splits the operations that need more than the budget leaves; one those
     that keep the lowest peak from being lower, unless the time for planning is limited. What splits
     nothing comes first, but not where a single operation needs more than the budget and there is
-    all the time that it takes. A limited time is for all of them together, and half of it once more
-    where nothing keeps the budget, or all of it where nothing can without splitting; the trials of
-    kernels have as much of their own.
+    all the time that it takes, or all such operations can be split. A limited time is for all of
+    them together, and half of it once more where nothing keeps the budget, or all of it where
+    nothing can without splitting; the trials of kernels have as much of their own.
 
     Args:
         pipeline: All passes of the level.
         is_out_of_reach: Whether an operation by itself needs more than the budget.
+        is_up_to_splitting: Whether some do, and each of these can be split.
     """
     fissions = [one for one in pipeline.once if isinstance(one, Fission)]
     whole = replace(pipeline, once=tuple(one for one in pipeline.once if one not in fissions))
@@ -45,10 +48,14 @@ def attempts(pipeline: Pipeline, *, is_out_of_reach: bool) -> Iterator[Pipeline]
         return
     split = replace(pipeline, decisive=Fission.name)
     seconds = max(_planning_seconds(one) for one in pipeline.once)
+    is_split_first = is_up_to_splitting or (is_out_of_reach and not seconds)
+    if seconds and is_split_first:
+        yield from (_sharing(each, seconds * _SHARE_OF_FURTHER, seconds) for each in (split, whole))
+        return
     if seconds:
         yield from _within(seconds, whole, split, is_out_of_reach=is_out_of_reach)
         return
-    first, second = (split, whole) if is_out_of_reach else (whole, split)
+    first, second = (split, whole) if is_split_first else (whole, split)
     yield first
     yield second
     if all(one.find_lowest for one in pipeline.once if isinstance(one, Rematerialization)):

@@ -163,8 +163,11 @@ class Attempts(NamedTuple):
         best: OptimizationResult | None = None
         is_plan = False
         first = prepared
-        is_hopeless = is_out_of_reach and is_in_haste(pipeline)
-        for attempt in attempts(pipeline, is_out_of_reach=is_out_of_reach):
+        is_up_to_splitting = prepared.is_up_to_splitting
+        is_hopeless = is_out_of_reach and not is_up_to_splitting and is_in_haste(pipeline)
+        for attempt in attempts(
+            pipeline, is_out_of_reach=is_out_of_reach, is_up_to_splitting=is_up_to_splitting
+        ):
             if best is not None:
                 if is_hopeless and not is_worth_splitting(_after(best)):
                     break

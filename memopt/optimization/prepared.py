@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.accumulation.running_sums import is_divisible
 from memopt.buffers.kernel_signature import is_compiled
-from memopt.buffers.working_sets import largest_working_set
+from memopt.buffers.working_sets import largest_working_set, working_sets
+from memopt.fission.facts import Facts
 from memopt.graph.final import is_final, is_given_to_grappler
 from memopt.graph.functiondef import ARGUMENT, RESULT, Library
+from memopt.graph.op_types import called_functions
 from memopt.graph.verify import verify_graph, verify_references
 from memopt.passes import Context
 from memopt.simulation.simulated_memory import SimulatedMemory
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from memopt.optimization.device_limits import MemoryLimits
     from memopt.result import GraphReport, OptimizationResult, PassReport
     from memopt.shapes.properties import Properties
+
+_LEAST_SHARE = 0.15
+"""Of what a step needs itself, what is the least that plans with operations in parts come to."""
 
 
 class Simulators(NamedTuple):
@@ -143,6 +148,30 @@ class Prepared(NamedTuple):
         graph = self.before.buffer_graph
         whole = (node for node in self.before.sequence if not is_divisible(graph.nodes[node]))
         return largest_working_set(graph, whole).size_bytes > self.limits.budget_bytes
+
+    @property
+    def is_up_to_splitting(self) -> bool:
+        """Whether operations by themselves need more than the budget, and all these can be split.
+
+        Sums do not count, as above, nor calls: what they need depends on how functions are
+        rewritten. Of a budget that no plan comes near it is not so.
+        """
+        if self.before is None or not self.limits.budget_bytes:
+            return False
+        graph, buffer_graph = self.graph, self.before.buffer_graph
+        fixed_bytes, sets = working_sets(buffer_graph, self.before.sequence)
+        room_bytes = self.limits.budget_bytes - fixed_bytes
+        if room_bytes < _LEAST_SHARE * self.before.step_peak_bytes:
+            return False
+        large = [buffer_graph.nodes[each.node] for each in sets if each.size_bytes > room_bytes]
+        library = graph.library
+        own = [
+            graph.find(node.name)
+            for node in large
+            if not is_divisible(node) and not (library and called_functions(node, library))
+        ]
+        facts = Facts(graph, self.parts[0].context)
+        return bool(own) and all(node is not None and facts.is_split(node) for node in own)
 
     @property
     def over_bytes(self) -> int:

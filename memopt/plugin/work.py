@@ -69,11 +69,7 @@ class Work:
         try:
             return self._optimize()
         except BudgetError as error:
-            RECORDS.say_once(
-                f"{error}. The step runs in that much: give it as the budget, or make the batch "
-                "or the model smaller",
-                error,
-            )
+            RECORDS.say_once(f"{error}. {_advice(self.policy)}", error)
             found: OptimizationResult = error.result
             return found
 
@@ -192,6 +188,19 @@ class Work:
         except MemoptError as error:
             RECORDS.say_once(f"kernels are predicted by rules: {error}", error)
             return None
+
+
+def _advice(policy: Policy) -> str:
+    """What to do about a budget that is not kept."""
+    advice = (
+        "The step runs in that much: give it as the budget, or make the batch or the model smaller"
+    )
+    if policy.planning_seconds:
+        advice += (
+            f"; with more than planning_seconds={policy.planning_seconds:g} what is found may need "
+            "less"
+        )
+    return advice
 
 
 def runtime_here() -> Runtime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -74,6 +75,38 @@ def test_out_of_reach_what_is_split_has_half_of_the_time_for_each() -> None:
     assert seconds_of(second) == [2.0, 4.0, 2.0]
 
 
+def test_where_splitting_decides_it_comes_first_with_half_of_the_time() -> None:
+    first, second = attempts(pipeline(4.0), is_out_of_reach=True, is_up_to_splitting=True)
+    assert [described(each) for each in (first, second)] == ["split", "whole"]
+    assert seconds_of(first) == [2.0, 4.0, 2.0]
+    assert seconds_of(second) == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        # The gradient of the softmax needs more by itself, and can be split.
+        ("40%", ["split"]),
+        # No plan comes near that.
+        ("5%", ["whole", "split"]),
+    ],
+)
+def test_whether_splitting_decides_is_seen_from_what_needs_more_than_the_budget(
+    budget: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = noting_attempts(monkeypatch)
+    optimizer = MemoryOptimizer(
+        "ordered",
+        budget=budget,
+        rematerialization=Rematerialization(planning_seconds=1.0),
+        pass_options=("fission{try_kernels=false}",),
+    )
+    item = GrapplerItem.from_concrete_function(attention_step().function)
+    with suppress(BudgetError):
+        optimizer.optimize(None, item)
+    assert tried == expected
+
+
 def test_out_of_reach_what_cannot_be_split_is_planned_all_the_same(
     tiny_item: Callable[[str], GrapplerItem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,14 +140,7 @@ def test_out_of_reach_nothing_is_split_where_most_is_kept(
     tiny_item: Callable[[str], GrapplerItem],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tried: list[str] = []
-
-    def noted(self: MemoryOptimizer, pipeline: Pipeline, *rest: Any) -> OptimizationResult:
-        tried.append(described(pipeline))
-        return run(self, pipeline, *rest)
-
-    run = MemoryOptimizer.run
-    monkeypatch.setattr(MemoryOptimizer, "run", noted)
+    tried = noting_attempts(monkeypatch)
     monkeypatch.setattr("memopt.optimization.attempts._NEAR_THE_FLOOR", share)
     planner = Rematerialization(planning_seconds=1.0)
     with pytest.raises(BudgetError):
@@ -152,6 +178,19 @@ def test_who_waits_for_a_plan_gets_no_slow_one_for_a_peak_that_is_over_the_budge
     with pytest.raises(BudgetError) as caught:
         optimizer.optimize(None, item)
     assert is_in_parts(caught.value.result) is is_split
+
+
+def noting_attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is tried from now on."""
+    tried: list[str] = []
+
+    def noted(self: MemoryOptimizer, pipeline: Pipeline, *rest: Any) -> OptimizationResult:
+        tried.append(described(pipeline))
+        return run(self, pipeline, *rest)
+
+    run = MemoryOptimizer.run
+    monkeypatch.setattr(MemoryOptimizer, "run", noted)
+    return tried
 
 
 def is_in_parts(result: OptimizationResult) -> bool:

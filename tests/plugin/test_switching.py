@@ -100,3 +100,4 @@ def _check_budget(
     assert same
     assert (outcome, budget_bytes, len(messages)) == ("rewritten", 1000, 1)
     assert f"the lowest peak that was found is {peak_bytes} bytes" in messages[0]
+    assert "with more than planning_seconds=5 " in messages[0]
