@@ -48,13 +48,13 @@ def attempts(
         return
     split = replace(pipeline, decisive=Fission.name)
     seconds = max(_planning_seconds(one) for one in pipeline.once)
-    is_split_first = is_up_to_splitting or (is_out_of_reach and not seconds)
-    if seconds and is_split_first:
+    if seconds and is_up_to_splitting:
         yield from (_sharing(each, seconds * _SHARE_OF_FURTHER, seconds) for each in (split, whole))
         return
     if seconds:
         yield from _within(seconds, whole, split, is_out_of_reach=is_out_of_reach)
         return
+    is_split_first = is_out_of_reach or is_up_to_splitting
     first, second = (split, whole) if is_split_first else (whole, split)
     yield first
     yield second

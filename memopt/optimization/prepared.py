@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.accumulation.running_sums import is_divisible
 from memopt.buffers.kernel_signature import is_compiled
-from memopt.buffers.working_sets import largest_working_set, working_sets
+from memopt.buffers.working_sets import working_sets
 from memopt.fission.facts import Facts
 from memopt.graph.final import is_final, is_given_to_grappler
 from memopt.graph.functiondef import ARGUMENT, RESULT, Library
@@ -139,39 +139,43 @@ class Prepared(NamedTuple):
 
     @property
     def is_out_of_reach(self) -> bool:
-        """Whether an operation by itself needs more than the budget.
-
-        Sums do not count whose inputs are added one by one, as `RunningSums` does.
-        """
-        if self.before is None or not self.limits.budget_bytes:
-            return False
-        graph = self.before.buffer_graph
-        whole = (node for node in self.before.sequence if not is_divisible(graph.nodes[node]))
-        return largest_working_set(graph, whole).size_bytes > self.limits.budget_bytes
+        """Whether an operation by itself needs more than the budget."""
+        return bool(self._too_large()[1])
 
     @property
     def is_up_to_splitting(self) -> bool:
         """Whether operations by themselves need more than the budget, and all these can be split.
 
-        Sums do not count, as above, nor calls: what they need depends on how functions are
-        rewritten. Of a budget that no plan comes near it is not so.
+        Calls do not count: what they need depends on how functions are rewritten. Of a budget that
+        no plan comes near it is not so.
         """
-        if self.before is None or not self.limits.budget_bytes:
+        graph = self.graph
+        room_bytes, large = self._too_large()
+        library = graph.library
+        if library is not None:
+            large = [node for node in large if not called_functions(node, library)]
+        if self.before is None or not large:
             return False
-        graph, buffer_graph = self.graph, self.before.buffer_graph
-        fixed_bytes, sets = working_sets(buffer_graph, self.before.sequence)
-        room_bytes = self.limits.budget_bytes - fixed_bytes
         if room_bytes < _LEAST_SHARE * self.before.step_peak_bytes:
             return False
-        large = [buffer_graph.nodes[each.node] for each in sets if each.size_bytes > room_bytes]
-        library = graph.library
-        own = [
-            graph.find(node.name)
-            for node in large
-            if not is_divisible(node) and not (library and called_functions(node, library))
-        ]
         facts = Facts(graph, self.parts[0].context)
-        return bool(own) and all(node is not None and facts.is_split(node) for node in own)
+        own = [graph.find(node.name) for node in large]
+        return all(node is not None and facts.is_split(node) for node in own)
+
+    def _too_large(self) -> tuple[int, list[Node]]:
+        """What the budget leaves for an operation, and the operations that need more.
+
+        They are those of the step as it was given. Sums do not count whose inputs are added one by
+        one, as `RunningSums` does.
+        """
+        budget_bytes = self.limits.budget_bytes
+        if self.before is None or not budget_bytes:
+            return 0, []
+        graph = self.before.buffer_graph
+        whole = [node for node in self.before.sequence if not is_divisible(graph.nodes[node])]
+        fixed_bytes, sets = working_sets(graph, whole)
+        room_bytes = budget_bytes - fixed_bytes
+        return room_bytes, [graph.nodes[each.node] for each in sets if each.size_bytes > room_bytes]
 
     @property
     def over_bytes(self) -> int:
