@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from memopt.buffers.product_scratch import Product
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from memopt.buffers.kernel_call import KernelCall
 
@@ -23,6 +23,16 @@ class Equation(NamedTuple):
     left: str
     right: str
     output: str
+
+    def order(self) -> dict[str, tuple[int, int]]:
+        """By label: whether it is of the batch, free or contracted, and its number."""
+        labels = dict.fromkeys(self.left + self.right)
+        return {label: (self._kind(label), number) for number, label in enumerate(labels)}
+
+    def _kind(self, label: str) -> int:
+        if label not in self.output:
+            return _CONTRACTED
+        return _BATCH if label in self.left and label in self.right else _FREE
 
 
 def product_of(call: KernelCall) -> Equation | None:
@@ -60,21 +70,15 @@ def einsum_scratch_bytes(call: KernelCall, product_bytes: int = 0) -> int:
     equation = product_of(call)
     if equation is None:
         return 0
-    number = {label: place for place, label in enumerate(dict.fromkeys("".join(equation)))}
-    kinds = {label: _kind(label, equation) for label in number}
+    order = equation.order()
     transposed_bytes = sum(
         tensor.size_bytes or 0
         for labels, tensor in zip(equation[:2], call.inputs, strict=True)
-        if not _is_in_order(labels, kinds, number)
+        if not _is_in_order(labels, order)
     )
-    batch = sorted((label for label in number if kinds[label] == _BATCH), key=number.__getitem__)
-    free = [
-        label
-        for labels in equation[:2]
-        for label in sorted(labels, key=number.__getitem__)
-        if kinds[label] == _FREE
-    ]
-    product = "".join([*batch, *free])
+    # The left matrix's free labels have the lower numbers.
+    in_turn = sorted(order, key=order.__getitem__)
+    product = "".join(label for label in in_turn if label in equation.output)
     is_transposed = product != equation.output and len(product) > 1
     result_bytes = (call.outputs[0].size_bytes or 0) if is_transposed else 0
     return transposed_bytes + max(result_bytes, product_bytes)
@@ -93,36 +97,29 @@ def matrices_of(call: KernelCall) -> Product | None:
     for labels, tensor in zip(equation[:2], call.inputs, strict=True):
         assert tensor.shape is not None
         sizes.update(zip(labels, tensor.shape, strict=True))
-    kinds = {label: _kind(label, equation) for label in sizes}
-    number = {label: place for place, label in enumerate(sizes)}
+    order = equation.order()
 
     def amount(labels: Iterable[str], kind: int) -> int:
-        return prod(sizes[label] for label in labels if kinds[label] == kind)
+        return prod(sizes[label] for label in labels if order[label][0] == kind)
 
     return Product(
         amount(sizes, _BATCH),
         amount(equation.left, _FREE),
         amount(sizes, _CONTRACTED),
         amount(equation.right, _FREE),
-        _is_swapped(equation.left, kinds, number),
-        not _is_swapped(equation.right, kinds, number),
+        _is_swapped(equation.left, order),
+        not _is_swapped(equation.right, order),
     )
 
 
-def _kind(label: str, equation: Equation) -> int:
-    if label not in equation.output:
-        return _CONTRACTED
-    return _BATCH if label in equation.left and label in equation.right else _FREE
-
-
-def _is_in_order(labels: Sequence[str], kinds: dict[str, int], number: dict[str, int]) -> bool:
+def _is_in_order(labels: Sequence[str], order: Mapping[str, tuple[int, int]]) -> bool:
     if len(labels) <= 1:
         return True
-    usual = [(kinds[label], number[label]) for label in labels]
-    return usual == sorted(usual) or _is_swapped(labels, kinds, number)
+    usual = [order[label] for label in labels]
+    return usual == sorted(usual) or _is_swapped(labels, order)
 
 
-def _is_swapped(labels: Sequence[str], kinds: dict[str, int], number: dict[str, int]) -> bool:
+def _is_swapped(labels: Sequence[str], order: Mapping[str, tuple[int, int]]) -> bool:
     """Whether an operand lies with its contracted labels before its free ones."""
-    places = [(_SWAPPED[kinds[label]], number[label]) for label in labels]
-    return places == sorted(places)
+    swapped = [(_SWAPPED[kind], number) for kind, number in map(order.__getitem__, labels)]
+    return swapped == sorted(swapped)

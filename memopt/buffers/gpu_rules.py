@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from memopt.buffers.einsum_rules import einsum_scratch_bytes
 from memopt.buffers.host_scratch import reduction_bytes
+from memopt.buffers.rounding import round_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,7 +57,7 @@ def convolution_bytes(call: KernelCall) -> int:
     if _is_direct(call, op, filter_shape, shape):
         return needed_bytes
     channels = filter_shape[2]
-    padded = -(-channels // _CHANNELS) * _CHANNELS
+    padded = round_up(channels, _CHANNELS)
     copied_bytes = pictures.least_bytes * padded // max(1, channels) + gradient.least_bytes
     if op == "Conv2DBackpropFilter":
         partial_bytes = max(_PARTIAL_SUMS_BYTES, int(_PARTIAL_FILTERS * filter_bytes))

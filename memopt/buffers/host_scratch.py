@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from memopt.buffers.device_types import GPU, device_type_of
 from memopt.buffers.einsum_rules import einsum_scratch_bytes, matrices_of
 from memopt.buffers.product_scratch import Product, product_scratch_bytes
+from memopt.buffers.rounding import divided, round_up
+from memopt.graph.attributes import number_attribute
 from memopt.graph.kernels import has_avx512
 from memopt.graph.op_types import DT_DOUBLE, DT_FLOAT
 
@@ -40,11 +42,6 @@ def computes_with_halves(call: KernelCall) -> bool:
     return has_halves and call.runtime.onednn and has_avx512()
 
 
-def _divided(amount: int, by: int) -> int:
-    """The quotient, rounded up."""
-    return -(-amount // by)
-
-
 def _columns(
     call: KernelCall, gradient: TensorProperties, weights: TensorProperties
 ) -> tuple[int, int, int]:
@@ -59,7 +56,7 @@ def _columns(
 def _images_at_once(pixels: int, elements: int, channels: int, number_bytes: int) -> int:
     """How many images' columns the kernels hold, whatever the batch is."""
     work = pixels * elements + pixels * channels + elements * channels
-    return _divided(_WORKING_SET_BYTES // number_bytes, work)
+    return divided(_WORKING_SET_BYTES // number_bytes, work)
 
 
 def _number_bytes(tensor: TensorProperties) -> int:
@@ -94,20 +91,21 @@ def _wider_copies(call: KernelCall) -> int:
     return 2 * sum(tensor.least_bytes for tensor in (*call.inputs, *call.outputs))
 
 
-def copies_blocks(call: KernelCall) -> bool:
+def _copies_blocks(call: KernelCall) -> bool:
     """Whether oneDNN's products of batches run, with blocks copied by each thread."""
     is_single = call.outputs[0].dtype == DT_FLOAT
     return is_single and call.runtime.onednn and has_avx512()
 
 
 def _batch_product(call: KernelCall) -> int:
-    if not copies_blocks(call):
+    if not _copies_blocks(call):
         return _wider_copies(call)
     left, output = call.inputs[0].shape, call.outputs[0].shape
     assert left is not None
     assert output is not None
-    flags = (call.node.attributes.get(name) for name in ("adj_x", "adj_y"))
-    transposes_left, transposes_right = (flag is not None and flag.b for flag in flags)
+    transposes_left, transposes_right = (
+        bool(number_attribute(call.node, name)) for name in ("adj_x", "adj_y")
+    )
     *batch, rows, columns = output
     depth = left[-2] if transposes_left else left[-1]
     product = Product(prod(batch), rows, depth, columns, transposes_left, transposes_right)
@@ -115,7 +113,7 @@ def _batch_product(call: KernelCall) -> int:
 
 
 def _einsum(call: KernelCall) -> int:
-    product = matrices_of(call) if copies_blocks(call) else None
+    product = matrices_of(call) if _copies_blocks(call) else None
     copied = product_scratch_bytes(product, call.runtime.intra_op_threads) if product else 0
     return einsum_scratch_bytes(call, copied)
 
@@ -124,7 +122,7 @@ def _depthwise_row(weights: TensorProperties) -> tuple[int, int, int]:
     """Bytes of a padded filter, of one of its rows, and of the filter's padded copy if needed."""
     assert weights.shape is not None
     height, width, channels, multiplier = weights.shape
-    padded = _divided(channels * multiplier, _PACKET_ELEMENTS) * _PACKET_ELEMENTS
+    padded = round_up(channels * multiplier, _PACKET_ELEMENTS)
     row_bytes = padded * 4
     whole_bytes = height * width * row_bytes
     copied = padded != channels * multiplier
@@ -177,7 +175,7 @@ def _bias_gradient(call: KernelCall) -> int:
     rows = prod(shape[:-1])
     if channels == 1 or rows == 1 or channels > threads * 32:
         return 0
-    blocks = min(rows, _divided(rows * channels, _divided(_BLOCK_WORK, channels)), threads)
+    blocks = min(rows, divided(rows * channels, divided(_BLOCK_WORK, channels)), threads)
     return blocks * channels * 4
 
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from memopt.buffers.rounding import divided, round_up
+
 _FLOAT_BYTES = 4
 _LANES = 16
 _BLOCK_COLUMNS = 64
@@ -50,7 +52,7 @@ def product_scratch_bytes(product: Product, threads: int) -> int:
     return (
         _LEAST_BYTES
         + threads * _THREAD_BYTES
-        + sum(_ALIGNMENT + _rounded(threads * size, _ALIGNMENT) for size in copied if size)
+        + sum(_ALIGNMENT + round_up(threads * size, _ALIGNMENT) for size in copied if size)
     )
 
 
@@ -59,8 +61,8 @@ def _left_block_bytes(product: Product, threads: int) -> int:
     if not product.transposes_left or 1 in (product.rows, product.depth):
         return 0
     sharing = max(1, threads // product.batch)
-    rows = min(product.rows, _MOST_ROWS, max(_LANES, -(-product.rows // sharing)))
-    depth = _rounded(min(product.depth, _BLOCK_DEPTH), _LANES)
+    rows = min(product.rows, _MOST_ROWS, max(_LANES, divided(product.rows, sharing)))
+    depth = round_up(min(product.depth, _BLOCK_DEPTH), _LANES)
     if depth == _BLOCK_DEPTH:
         depth += _LANES
     return rows * depth * _FLOAT_BYTES
@@ -73,8 +75,4 @@ def _right_block_bytes(product: Product) -> int:
         return 0
     is_deep = product.depth > 2 * _BLOCK_DEPTH and not product.transposes_left
     most = 2 * _BLOCK_DEPTH if is_deep else _BLOCK_DEPTH
-    return _rounded(min(product.depth, most), _LANES) * _BLOCK_COLUMNS * _FLOAT_BYTES
-
-
-def _rounded(amount: int, to: int) -> int:
-    return -(-amount // to) * to
+    return round_up(min(product.depth, most), _LANES) * _BLOCK_COLUMNS * _FLOAT_BYTES

@@ -12,6 +12,7 @@ from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from memopt.buffers.rounding import round_up
 from memopt.cluster import TYPICAL_RATES
 from memopt.errors import OptionsError
 from memopt.rematerialization.storage.forms import TRANSPOSE, Form
@@ -69,9 +70,9 @@ def padded_bytes(shape: Sequence[int], element_bytes: int, tile: Tile) -> int:
     if not shape:
         return element_bytes
     *major, minor = shape
-    padded = [_round_up(minor, tile.columns)]
+    padded = [round_up(minor, tile.columns)]
     if major:
-        padded.append(_round_up(major.pop(), tile.rows))
+        padded.append(round_up(major.pop(), tile.rows))
     return prod(major) * prod(padded) * element_bytes
 
 
@@ -181,7 +182,3 @@ def _with_sizes(buffer_graph: BufferGraph, size_bytes: list[int]) -> BufferGraph
 def _form(method: str, size_bytes: int, form_bytes: int) -> Form:
     one_way = max((size_bytes + form_bytes) * 10**9 // _BYTES_PER_S, 1)
     return Form(method, form_bytes, 2 * one_way, one_way)
-
-
-def _round_up(size: int, multiple: int) -> int:
-    return -(-size // multiple) * multiple
