@@ -17,13 +17,16 @@ from memopt.optimization.device_limits import MemoryLimits, device_memory, find_
 from memopt.optimization.infeasible_budget import refusal
 from memopt.optimization.pipeline import Pipeline
 from memopt.optimization.prepared import Prepared, Simulators, Source, find_parts, verify_item
+from memopt.optimization.settling import settle
 from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level
 from memopt.passes import (
     AddnScheduling,
     BypassBarriers,
+    BypassOptionals,
     CheckpointLoops,
     EffectsBeforeData,
     Fission,
+    FoldBranches,
     FoldShapes,
     MergeAddends,
     NarrowBroadcasts,
@@ -124,6 +127,7 @@ class MemoryOptimizer(DisplayedFields):
                 that it does not have.
         """
         level = Level.parse(self.level)
+        settling: list[Pass] = []
         first: list[Pass] = []
         once: list[Pass] = []
         repeated: list[Pass] = []
@@ -140,6 +144,7 @@ class MemoryOptimizer(DisplayedFields):
                 )
             )
         if level.orders:
+            settling += [FoldBranches(), BypassOptionals()]
             once += [MergeAddends(), PinSums(), EffectsBeforeData()]
             if self.budget is not None:
                 first.append(CheckpointLoops())
@@ -159,7 +164,7 @@ class MemoryOptimizer(DisplayedFields):
                     same_sums=not self.as_grappler,
                 )
             )
-        chosen = {pass_.name: pass_ for pass_ in (*first, *once, *repeated)}
+        chosen = {pass_.name: pass_ for pass_ in (*settling, *first, *once, *repeated)}
         for spec in self.pass_options:
             name = spec.partition("{")[0]
             if name not in chosen:
@@ -172,12 +177,13 @@ class MemoryOptimizer(DisplayedFields):
             tuple(chosen[pass_.name] for pass_ in once),
             tuple(chosen[pass_.name] for pass_ in repeated),
             tuple(chosen[pass_.name] for pass_ in first),
+            tuple(chosen[pass_.name] for pass_ in settling),
         )
 
     def passes(self) -> tuple[Pass, ...]:
         """The passes of this level, in order."""
         pipeline = self.pipeline()
-        return (*pipeline.first, *pipeline.once, *pipeline.repeated)
+        return (*pipeline.settling, *pipeline.first, *pipeline.once, *pipeline.repeated)
 
     def optimize(
         self,
@@ -210,8 +216,11 @@ class MemoryOptimizer(DisplayedFields):
         if properties is None:
             infer = Properties.as_in_grappler if self.as_grappler else Properties.of
             properties = infer(item)
-        trying = Attempts(self, item, pipeline, simulators, deadline_s)
-        best = trying.best(self.prepare(Source(item, properties), simulators))
+        given = Source(item, properties)
+        settled = settle(given, pipeline, simulators, deadline_s)
+        known = settled._replace(reports={})
+        trying = Attempts(self, known.item, pipeline, simulators, deadline_s)
+        best = settled.told_in(trying.best(self.prepare(known, simulators)))
         if best.report.runtime is not None:
             _check_budgets(pipeline, best, best.report.runtime)
         return best

@@ -29,8 +29,10 @@ from memopt.options import Level, Options
 from memopt.passes import (
     AddnScheduling,
     BypassBarriers,
+    BypassOptionals,
     Context,
     EffectsBeforeData,
+    FoldBranches,
     FoldShapes,
     MergeAddends,
     NarrowBroadcasts,
@@ -362,6 +364,7 @@ def test_a_level_of_our_own_swaps_in_a_better_way() -> None:
 def test_an_order_is_the_last_thing_that_a_level_makes() -> None:
     optimizer = MemoryOptimizer("ordered")
     assert optimizer.passes() == (
+        *(FoldBranches(), BypassOptionals()),
         *(RELAX, MergeAddends(), PinSums(), EffectsBeforeData()),
         *(NarrowBroadcasts(), BypassBarriers(), FoldShapes(), SerialLoops(), Ordering()),
     )

@@ -39,6 +39,8 @@ MERGES = frozenset({"Merge", "RefMerge", "_XlaMerge"})
 NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
 CONTROL_FLOW = SWITCHES | ENTERS | EXITS | MERGES | NEXT_ITERATIONS | frozenset({"LoopCond"})
 """Ops that lead from one frame or branch to another."""
+OPTIONALS = frozenset({"OptionalFromValue", "OptionalNone"})
+"""What makes an optional: with a value, and without."""
 REF_VARIABLES = frozenset({"Variable", "VariableV2", "AutoReloadVariable", "TemporaryVariable"})
 COLOCATED = "_class"
 """The attribute that names what a node lies beside."""

@@ -7,12 +7,25 @@ from typing import TYPE_CHECKING
 from memopt.graph import op_types
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from memopt.graph.graph import Graph, Node
 
 _COLOCATION = "_class"
 _COLOCATED_WITH = b"loc:@"
+
+
+def companions_of(nodes: Iterable[Node]) -> frozenset[str]:
+    """The names of the nodes with which some are placed."""
+    companions: set[str] = set()
+    for node in nodes:
+        groups = node.attributes.get(_COLOCATION)
+        if groups is not None:
+            companions.update(
+                group.removeprefix(_COLOCATED_WITH).decode(errors="replace")
+                for group in groups.list.s
+            )
+    return frozenset(companions)
 
 
 class Removal:
@@ -28,15 +41,7 @@ class Removal:
         self._library = graph.library
         self._named = frozenset(named)
         self._is_complete = bool(fetched)
-        companions: set[str] = set()
-        for node in graph:
-            groups = node.attributes.get(_COLOCATION)
-            if groups is not None:
-                companions.update(
-                    group.removeprefix(_COLOCATED_WITH).decode(errors="replace")
-                    for group in groups.list.s
-                )
-        self.companions = frozenset(companions)
+        self.companions = companions_of(graph)
         """Names of the nodes with which others are placed."""
 
     def can_remove(self, node: Node) -> bool:

@@ -134,7 +134,7 @@ class OpenEdit:
             self.reason,
             tuple(self.added),
             tuple(self.removed),
-            tuple(self.changed),
+            tuple(name for name in self.changed if name not in self.removed),
             self.releases,
             self.holds,
             frozenset(self.touches),

@@ -33,6 +33,8 @@ class Pipeline:
             times, for as long as one of them wants to go on (`Pass.wants_more`).
         first: Passes that run before anything is inferred of the graph that the others get, if
             they are wanted; `run` leaves them out.
+        settling: Passes that run before all of these, in turns, for as long as one of them changes
+            anything: after each turn all is inferred anew. `run` leaves them out, too.
         decisive: The name of one that has to change something for those behind it to run; "" if
             there is none.
     """
@@ -40,6 +42,7 @@ class Pipeline:
     once: tuple[Pass, ...]
     repeated: tuple[Pass, ...]
     first: tuple[Pass, ...] = ()
+    settling: tuple[Pass, ...] = ()
     decisive: str = ""
 
     def run(self, function: str, graph: Graph, context: Context, deadline_s: float) -> GraphReport:

@@ -4,11 +4,13 @@ from memopt.context import Context
 from memopt.passes.addn_scheduling import AddnScheduling
 from memopt.passes.base import Pass
 from memopt.passes.bypass_barriers import BypassBarriers
+from memopt.passes.bypass_optionals import BypassOptionals
 from memopt.passes.checkpoint_loops import CheckpointLoops
 from memopt.passes.compiled_rematerialization import CompiledRematerialization
 from memopt.passes.depthwise_gradients import DepthwiseGradients
 from memopt.passes.effects_before_data import EffectsBeforeData
 from memopt.passes.fission import Fission
+from memopt.passes.fold_branches import FoldBranches
 from memopt.passes.fold_shapes import FoldShapes
 from memopt.passes.inline_calls import InlineCalls
 from memopt.passes.lean_loops import LeanLoops
@@ -25,7 +27,10 @@ from memopt.passes.serial_loops import SerialLoops
 from memopt.passes.swapping import Swapping
 
 PASSES: tuple[type[Pass], ...] = (
-    # Before all others: what is known of a graph has to be inferred anew after it.
+    # Before all others, in turns: what is known of a graph is inferred anew after each.
+    FoldBranches,
+    BypassOptionals,
+    # Here as well all has to be inferred anew.
     CheckpointLoops,
     # First, as in Grappler: it looks at the graph as the user wrote it.
     RelaxAllocator,
@@ -64,12 +69,14 @@ __all__ = [
     "PASSES",
     "AddnScheduling",
     "BypassBarriers",
+    "BypassOptionals",
     "CheckpointLoops",
     "CompiledRematerialization",
     "Context",
     "DepthwiseGradients",
     "EffectsBeforeData",
     "Fission",
+    "FoldBranches",
     "FoldShapes",
     "InlineCalls",
     "LeanLoops",

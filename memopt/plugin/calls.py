@@ -13,12 +13,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from memopt.graph.functiondef import ARGUMENT
-from memopt.graph.op_types import DT_RESOURCE, DT_STRING, DT_VARIANT
+from memopt.graph.op_types import (
+    DT_RESOURCE,
+    DT_STRING,
+    DT_VARIANT,
+    MERGES,
+    OPTIONALS,
+    SWITCHES,
+)
 from memopt.plugin.batches import batch_size_of, is_epoch_iterator, is_iterator
 from memopt.shapes.assumed import declared_shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from types import FrameType
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -34,12 +41,14 @@ USUAL_BATCH = 32
 USUAL_SIZE = 64
 """What any other dimension has of which nothing is known."""
 _MOST_FRAMES = 500
-_OF_DATA_SETS = frozenset("IteratorGetNext IteratorGetNextSync OptionalGetValue".split())
+_OPENS = "OptionalGetValue"
+_OF_DATA_SETS = frozenset({"IteratorGetNext", "IteratorGetNextSync", _OPENS})
 """Ops that give elements of data sets, of which the first dimension is the batch."""
 _INPUTS = _OF_DATA_SETS | {ARGUMENT, "Placeholder"}
 _OF_ANY_SIZE = _INPUTS | {"RaggedTensorToTensor"}
 """What has sizes that no graph tells: what comes in, and what a step pads to its longest row, as
 of texts in words."""
+_HANDED_ON = MERGES | SWITCHES | {"Identity"}
 _NONE: Shapes = MappingProxyType({})
 _WITHOUT_SIZES = frozenset({DT_RESOURCE, DT_VARIANT, DT_STRING})
 
@@ -52,9 +61,7 @@ def find_open_input(graph_def: GraphDef, properties: Properties, shapes: Shapes 
         properties: What holds for every call.
         shapes: By node: what its outputs have in this call.
     """
-    for node_def in graph_def.node:
-        if node_def.op not in _OF_ANY_SIZE:
-            continue
+    for node_def in _incoming(graph_def, _OF_ANY_SIZE):
         outputs = properties.outputs(node_def.name)
         for tensor, shape in zip(outputs, _shapes_of(node_def.name, outputs, shapes), strict=True):
             is_open = tensor.size_bytes is None and (shape is None or -1 in shape)
@@ -72,9 +79,8 @@ def find_shapes(graph_def: GraphDef, properties: Properties) -> Shapes:
     """
     open_nodes = [
         node_def
-        for node_def in graph_def.node
-        if node_def.op in _INPUTS
-        and any(tensor.size_bytes is None for tensor in properties.outputs(node_def.name))
+        for node_def in _incoming(graph_def, _INPUTS)
+        if any(tensor.size_bytes is None for tensor in properties.outputs(node_def.name))
     ]
     if not open_nodes:
         return {}
@@ -106,15 +112,40 @@ def usual_shapes(
     batches = {shape[0] for given in shapes.values() for shape in given if shape}
     batch = batches.pop() if len(batches) == 1 else USUAL_BATCH
     found = {}
-    for node_def in graph_def.node:
-        if node_def.op not in _OF_ANY_SIZE:
-            continue
+    for node_def in _incoming(graph_def, _OF_ANY_SIZE):
         known = _shapes_of(node_def.name, properties.outputs(node_def.name), shapes)
         is_open = any(shape is not None and -1 in shape for shape in known)
         # What has no rank has no usual shape, and a node is known as a whole or not at all.
         if is_open and None not in known:
             found[node_def.name] = tuple(_usual(shape, batch) for shape in known)
     return found
+
+
+def _incoming(graph_def: GraphDef, ops: Collection[str]) -> Iterator[NodeDef]:
+    """What gives what comes into a graph; not what opens an optional that a branch of it made."""
+    by_name: dict[str, NodeDef] = {}
+    for node_def in graph_def.node:
+        if node_def.op == _OPENS and not by_name:
+            by_name = {each.name: each for each in graph_def.node}
+        if node_def.op in ops and not (node_def.op == _OPENS and _is_made(node_def, by_name)):
+            yield node_def
+
+
+def _is_made(opened: NodeDef, by_name: Mapping[str, NodeDef]) -> bool:
+    """Whether what opens an optional can only be given one that the graph makes."""
+    pending, seen = list(opened.input[:1]), set()
+    while pending:
+        name = pending.pop().removeprefix("^").partition(":")[0]
+        node_def = by_name.get(name)
+        if node_def is None:
+            return False
+        if name in seen or node_def.op in OPTIONALS:
+            continue
+        seen.add(name)
+        if node_def.op not in _HANDED_ON:
+            return False
+        pending += node_def.input[: None if node_def.op in MERGES else 1]
+    return True
 
 
 def _shapes_of(node: str, outputs: Sequence[TensorProperties], shapes: Shapes) -> tuple[Shape, ...]:

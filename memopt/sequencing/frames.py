@@ -9,7 +9,7 @@ from memopt.graph import op_types
 from memopt.graph.traversal import Numbering
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from memopt.graph.graph import Graph, Node, Tensor
 
@@ -174,14 +174,14 @@ def _place(node: Node, place_of: dict[Node, Place]) -> Place:
     """Where a node runs, by where its inputs come from."""
     if node.op in op_types.MERGES:
         return _merged(node, place_of)
-    sources = [_place_of_reader(tensor, place_of) for tensor in node.inputs]
+    sources = [place_of_reader(tensor, place_of) for tensor in node.inputs]
     sources += [_place_behind(control, place_of) for control in node.control_inputs]
     # Of nested loops the innermost: an outer value comes in by an Enter of its own.
     frames = max((source.frames for source in sources), key=len, default=())
     return Place(frames, frozenset().union(*(source.conditions for source in sources)))
 
 
-def _place_of_reader(tensor: Tensor, place_of: dict[Node, Place]) -> Place:
+def place_of_reader(tensor: Tensor, place_of: Mapping[Node, Place]) -> Place:
     """Where a reader of a tensor runs, as far as that tensor tells."""
     node = tensor.node
     place = _place_behind(node, place_of)
@@ -198,7 +198,7 @@ def _sides(switch: Node) -> int:
     return _TWO_SIDES if sides is None else int(sides.i)
 
 
-def _place_behind(node: Node, place_of: dict[Node, Place]) -> Place:
+def _place_behind(node: Node, place_of: Mapping[Node, Place]) -> Place:
     """Where a node runs that waits for another."""
     place = place_of.get(node, OUTSIDE)
     if node.op in op_types.ENTERS:
@@ -220,7 +220,7 @@ def _are_all_sides(conditions: Collection[Condition]) -> bool:
 def _merged(node: Node, place_of: dict[Node, Place]) -> Place:
     """Where a Merge runs: where the Switch is whose sides it joins, or at the head of a loop."""
     sources = [
-        _place_of_reader(tensor, place_of)
+        place_of_reader(tensor, place_of)
         for tensor in node.inputs
         if tensor.node.op not in op_types.NEXT_ITERATIONS
     ]

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from memopt.graph.rewriter import Checkpoint, Edit
 
 OPTIONS = {
+    "fold-branches": ("fold-branches",),
+    "bypass-optionals": ("bypass-optionals",),
     "checkpoint-loops": ("checkpoint-loops", "checkpoint-loops{segment_turns=2}"),
     "relax-allocator": ("relax-allocator",),
     "merge-addends": ("merge-addends",),
@@ -107,6 +109,22 @@ t = BroadcastTo(y, m) {T=float, Tidx=int32}
 n = Neg(t) {T=float}
 s = Mul(n, x) {T=float}
 """
+BRANCHES = """
+x = Placeholder() {dtype=float, shape=[16]}
+p = Const() {dtype=bool, value=<tensor { dtype: DT_BOOL tensor_shape { } bool_val: true }>}
+c = Switch(x, p) {T=float}
+m = Neg(c:1) {T=float}
+n = Merge(c, m) {N=2, T=float}
+s = Exp(n) {T=float}
+"""
+OPTIONAL = """
+x = Placeholder() {dtype=float, shape=[16]}
+m = OptionalFromValue(x) {Toutput_types=<list { type: DT_FLOAT }>}
+n = OptionalGetValue(m) {output_shapes=<list { shape { } }>, output_types=<list { type: DT_FLOAT }>}
+s = Exp(n) {T=float}
+"""
+"""No model has branches."""
+
 EQUAL_ADDENDS = """
 x = Placeholder() {dtype=float, shape=[4]}
 y = Placeholder() {dtype=float, shape=[4]}
@@ -243,6 +261,8 @@ def of_text(text: str, *fetched: str) -> GrapplerItem:
 
 
 WHERE_WORK_IS: dict[str, Callable[[Callable[[str], GrapplerItem]], GrapplerItem]] = {
+    "fold-branches": lambda _: of_text(BRANCHES, "s"),
+    "bypass-optionals": lambda _: of_text(OPTIONAL, "s"),
     "serial-loops": lambda tiny_item: tiny_item("lstm"),
     "checkpoint-loops": lambda tiny_item: tiny_item("lstm"),
     "lean-loops": lambda tiny_item: tiny_item("lstm"),

@@ -6,7 +6,10 @@ import hashlib
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STEPS = 3
 
@@ -16,6 +19,16 @@ def main(layer: str, options: str) -> dict[str, Any]:
 
     Args:
         layer: Of `LAYERS`; "narrow" before it for little besides.
+        options: Of `memopt.enable`, as JSON; null for a training without memopt.
+    """
+    return measured(lambda: _model(layer), options)
+
+
+def measured(build: Callable[[], tuple[Any, Any]], options: str) -> dict[str, Any]:
+    """The peak of a training, its weights, and what memopt says.
+
+    Args:
+        build: Makes a model and a batch.
         options: Of `memopt.enable`, as JSON; null for a training without memopt.
     """
     import keras
@@ -31,17 +44,17 @@ def main(layer: str, options: str) -> dict[str, Any]:
     keras.utils.set_random_seed(1)
     recorder = TraceRecorder(Path(tempfile.mkdtemp()))
     recorder.start()
-    model, features = _model(layer)
+    model, features = build()
     labels = np.ones((len(features), 1), np.float32)
     for number in range(STEPS):
         with step_marker(number):
             model.train_on_batch(features, labels)
     trace = recorder.stop()
-    measured = replay(trace.events, trace.steps[-1])
+    last = replay(trace.events, trace.steps[-1])
     records = [each for each in memopt.last_reports() if each.nodes > 100]
     weights = b"".join(array.tobytes() for array in model.get_weights())
     return {
-        "own": measured.step_peak_bytes,
+        "own": last.step_peak_bytes,
         "weights": hashlib.sha256(weights).hexdigest(),
         "records": [
             [each.outcome, each.reason, each.peak_after_bytes - each.held_bytes] for each in records
