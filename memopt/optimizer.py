@@ -218,9 +218,10 @@ class MemoryOptimizer(DisplayedFields):
             properties = infer(item)
         given = Source(item, properties)
         settled = settle(given, pipeline, simulators, deadline_s)
-        known = settled._replace(reports={})
-        trying = Attempts(self, known.item, pipeline, simulators, deadline_s)
-        best = settled.told_in(trying.best(self.prepare(known, simulators)))
+        prepared = self.prepare(settled._replace(reports={}), simulators)
+        prepared = prepared._replace(nodes_before=len(item.graph_def.node))
+        trying = Attempts(self, settled.item, pipeline, simulators, deadline_s)
+        best = settled.told_in(trying.best(prepared))
         if best.report.runtime is not None:
             _check_budgets(pipeline, best, best.report.runtime)
         return best

@@ -48,7 +48,10 @@ def settle(source: Source, pipeline: Pipeline, simulators: Simulators, deadline_
         if not any(report.edits for told in done.values() for report in told):
             return source._replace(reports=reports)
         item = replace(item, graph_def=to_graph_def(graph))
-        source = Source(item, Properties.of(_importable(item)), reports)
+        properties = Properties.of(_importable(item))
+        if properties.failure:
+            break
+        source = Source(item, properties, reports)
     return source
 
 
@@ -62,10 +65,12 @@ def _importable(item: GrapplerItem) -> GrapplerItem:
 
 
 def _has_branches(graph_def: GraphDef) -> bool:
-    """Whether a graph, or a function of it, has more of TensorFlow 1's branches than loops do."""
+    """Whether a graph or a function of it opens optionals, or has branches that end no loop."""
     bodies = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
     for nodes in bodies:
         loops = {node.name for node in nodes if node.op == "LoopCond"}
-        if any(node.op == "Switch" and node.input[1] not in loops for node in nodes):
-            return True
+        for node in nodes:
+            decides = node.input[1:2] if node.op == "Switch" else ()
+            if node.op == "OptionalGetValue" or any(name not in loops for name in decides):
+                return True
     return False

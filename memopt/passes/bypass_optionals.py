@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from memopt.graph.graph import Node, Tensor
     from memopt.graph.rewriter import Rewriter
 
-_GET, _MADE = "OptionalGetValue", "OptionalFromValue"
+_GET, _MADE, _EMPTY = "OptionalGetValue", "OptionalFromValue", "OptionalNone"
 _HANDED_ON = op_types.SWITCHES | {"Identity"}
 
 
@@ -42,8 +42,8 @@ class BypassOptionals(Pass):
     3. What made the optional and handed it on is taken out if nobody needs it any longer.
 
     Refused, with a reason in the report: where the value comes from elsewhere (a data set, a
-    caller), from several places, or from a side that need not be taken for the reader to run; and
-    what the caller names.
+    caller), from several places, by way of what waits for others, or from a side that need not be
+    taken for the reader to run; and what the caller names.
     """
 
     name: ClassVar[str] = "bypass-optionals"
@@ -76,11 +76,13 @@ def find_maker(opened: Node) -> Node | None:
     seen: set[Node] = set()
     while pending:
         node = pending.pop()
-        if node in seen:
+        if node in seen or node.op == _EMPTY:
             continue
         seen.add(node)
-        if node.op in op_types.OPTIONALS:
-            makers += [node] if node.op == _MADE else []
+        if not all(map(_is_pivot, node.control_inputs)):
+            return None  # It waits for what may be an effect.
+        if node.op == _MADE:
+            makers.append(node)
         elif node.op in op_types.MERGES:
             pending += [tensor.node for tensor in node.inputs]
         elif node.op in _HANDED_ON:
@@ -105,9 +107,7 @@ class _Bypass:
     def maker(self, opened: Node) -> Node | None:
         """What put in the value, if that can be read directly; if not, says why."""
         made = find_maker(opened)
-        reason = "what it opens is not made here, or in more than one place"
-        if made is not None:
-            reason = self._why_not(made, opened)
+        reason = self._why_not(made, opened)
         if reason:
             self._rewriter.decline(opened, reason)
         return None if reason else made
@@ -141,7 +141,7 @@ class _Bypass:
     def _why_not(self, made: Node | None, opened: Node) -> str:
         """Why the value cannot be read directly, or ""."""
         if made is None:
-            return "what it opens is not made here, or in more than one place"
+            return "what it opens is not made here, or in more than one place, or waits for others"
         if opened.name in self._context.named or made.name in self._context.fed:
             return "it has to stay as it is"
         where, there = self._places[made], self._places[opened]
