@@ -216,8 +216,7 @@ class MemoryOptimizer(DisplayedFields):
         if properties is None:
             infer = Properties.as_in_grappler if self.as_grappler else Properties.of
             properties = infer(item)
-        given = Source(item, properties)
-        settled = settle(given, pipeline, simulators, deadline_s)
+        settled = settle(Source(item, properties), pipeline, simulators, deadline_s)
         prepared = self.prepare(settled._replace(reports={}), simulators)
         prepared = prepared._replace(nodes_before=len(item.graph_def.node))
         trying = Attempts(self, settled.item, pipeline, simulators, deadline_s)

@@ -56,7 +56,7 @@ def find_dead_branches(
     for node in graph:
         if node.op == _MERGE and node not in walk.dead and node.name not in fed:
             alive = [tensor for tensor in node.inputs if tensor not in walk.tensors]
-            if len(alive) == 1 < len(node.inputs) and not _begins_loop(node):
+            if len(alive) == 1 < len(node.inputs) and op_types.joins_branches(node):
                 handed_on[node.output()] = alive[0]
     never = tuple(node for node in graph if node in walk.dead)
     return DeadBranches(never, frozenset(walk.tensors), handed_on)
@@ -92,12 +92,6 @@ class _Walk:
         if node not in self.dead and node.name not in self._fed:
             self.dead.add(node)
             self._pending.append(node)
-
-
-def _begins_loop(node: Node) -> bool:
-    return node.op in op_types.MERGES and any(
-        tensor.node.op in op_types.NEXT_ITERATIONS for tensor in node.inputs
-    )
 
 
 def _is_dead(node: Node, dead: Collection[Tensor]) -> bool:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from memopt.graph.graph import Graph, Node
 
-_COLOCATION = "_class"
 _COLOCATED_WITH = b"loc:@"
 
 
@@ -19,7 +18,7 @@ def companions_of(nodes: Iterable[Node]) -> frozenset[str]:
     """The names of the nodes with which some are placed."""
     companions: set[str] = set()
     for node in nodes:
-        groups = node.attributes.get(_COLOCATION)
+        groups = node.attributes.get(op_types.COLOCATED)
         if groups is not None:
             companions.update(
                 group.removeprefix(_COLOCATED_WITH).decode(errors="replace")

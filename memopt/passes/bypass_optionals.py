@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from memopt.control_dependencies.lost_orders import loses_order
 from memopt.graph import op_types
-from memopt.graph.attributes import own_attributes
+from memopt.graph.attributes import own_attributes, type_attribute
 from memopt.graph.removal import Removal
 from memopt.graph.rewriter import Touches
 from memopt.graph.traversal import Numbering
@@ -170,7 +170,7 @@ class _Bypass:
 
     def _become_identity(self, opened: Node, value: Tensor) -> None:
         types = opened.attributes["output_types"].list.type
-        attributes = {**own_attributes(opened.attributes), "T": _type(types[0])}
+        attributes = {**own_attributes(opened.attributes), "T": type_attribute(types[0])}
         self._rewriter.set_inputs(opened, (value,))
         self._rewriter.set_op(opened, "Identity", attributes)
 
@@ -208,9 +208,3 @@ def _is_choice(node: Node) -> bool:
         return False
     switch = node.inputs[0].node
     return switch.inputs[0] == switch.inputs[1] and not switch.control_inputs
-
-
-def _type(dtype: int) -> Any:
-    from tensorflow.core.framework import attr_value_pb2
-
-    return attr_value_pb2.AttrValue(type=dtype)

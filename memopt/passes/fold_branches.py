@@ -115,9 +115,10 @@ class _Fold:
         self._branches = branches
         self._dead = set(branches.nodes)
         self._removal = Removal(rewriter.graph, fetched=context.fetched, named=context.named)
-        gates = dict.fromkeys(tensor.node for tensor in branches.handed_on)
-        self._waiting = _find_waiting(rewriter.graph, gates)
-        free = [node for node in gates if node.name not in context.named]
+        self._given = {tensor.node: tensor for tensor in branches.handed_on}
+        """By Switch and Merge: the tensor that it gives in every call."""
+        self._waiting = _find_waiting(rewriter.graph, self._given)
+        free = [node for node in self._given if node.name not in context.named]
         self._staying = dict.fromkeys(node for node in free if self._is_needed(node))
         self._leaving = dict.fromkeys(node for node in free if node not in self._staying)
 
@@ -150,8 +151,7 @@ class _Fold:
                 self._rewriter.set_input(reader, slot, source)
 
     def _become_identity(self, node: Node) -> None:
-        (given,) = (t for t in self._branches.handed_on if t.node is node)
-        source = self._source(self._branches.handed_on[given])
+        source = self._source(self._branches.handed_on[self._given[node]])
         attributes = {**own_attributes(node.attributes), "T": node.attributes["T"]}
         controls = [before for before in node.control_inputs if before not in self._dead]
         if node in self._waiting:
