@@ -8,7 +8,10 @@ times; what the first step takes longer; and whether losses and weights are the 
 writes JSON if asked:
 
     python benchmarks/keras_default.py [--json FILE] [--models NAME ...] [--options JSON ...]
-        [--rounds N] [--exact] [--fit] [--xla]
+        [--rounds N] [--exact] [--fit] [--xla] [--from FILE]
+
+With `--from`, models of your own: `FILE` is Python, and each function of it that is named makes a
+compiled Keras model, one batch of what it reads and one of what it is to answer.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import runpy
 import statistics
 import tempfile
 import time
@@ -24,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from composed_models import COMPOSED
-from keras_models import MODELS
+from keras_models import MODELS, KerasTraining
 from keras_steps import Batches, Fit
 from machine import describe_machine
 from rich.console import Console
@@ -33,8 +37,6 @@ from trainings import answer_questions, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from keras_models import KerasTraining
 
 OPTIONS: tuple[dict[str, Any], ...] = ({}, {"budget": "50%"}, {"budget": "30%"})
 STEPS_A_ROUND = 3
@@ -46,7 +48,8 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--json", help="where to write the figures")
-    parser.add_argument("--models", nargs="*", default=[*MODELS, *COMPOSED])
+    parser.add_argument("--models", nargs="*", help="all, where none is named")
+    parser.add_argument("--from", dest="file", help="a Python file that makes the models")
     parser.add_argument("--options", nargs="*", type=json.loads, default=list(OPTIONS))
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--exact", action="store_true", help="one operation at a time, no oneDNN")
@@ -57,17 +60,36 @@ def main() -> None:
     if arguments.train:
         name, options = arguments.train
         ways = {"is_exact": arguments.exact, "is_fit": arguments.fit, "by_xla": arguments.xla}
-        train({**MODELS, **COMPOSED}[name], json.loads(options), **ways)
+        train(builders(arguments.file)[name], json.loads(options), **ways)
         return
     how = [f"--{flag}" for flag in ("exact", "fit", "xla") if getattr(arguments, flag)]
+    how += ["--from", arguments.file] if arguments.file else []
     rows = []
-    for model in arguments.models:
+    for model in arguments.models or builders(arguments.file):
         rows += compare(model, arguments.options, arguments.rounds, how)
         show(rows[-len(arguments.options) :])
         if arguments.json:
             result = {"machine": describe_machine(), "exact": arguments.exact, "rows": rows}
             Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
     show(rows)
+
+
+def builders(file: str | None) -> dict[str, Callable[[], KerasTraining]]:
+    """Makers of trainings by name: those of a file, or the ones that are here."""
+    if file is None:
+        return {**MODELS, **COMPOSED}
+    made = runpy.run_path(file)
+    return {name: _builder(given) for name, given in made.items() if _is_builder(given, file)}
+
+
+def _is_builder(given: Any, file: str) -> bool:
+    """Whether it is a public function that the file itself defines."""
+    code = getattr(given, "__code__", None)
+    return code is not None and code.co_filename == file and not given.__name__.startswith("_")
+
+
+def _builder(build: Callable[[], tuple[Any, Any, Any]]) -> Callable[[], KerasTraining]:
+    return lambda: KerasTraining(*build())
 
 
 def compare(

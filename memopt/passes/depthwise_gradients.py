@@ -35,15 +35,16 @@ class DepthwiseGradients(Pass):
 
     1. Considered is a DepthwiseConv2dNativeBackpropFilter, and a Conv2DBackpropFilter of as many
        groups as it has channels.
-    2. Its channels are split into as many equal parts as there can be of at least `channels`.
-       Each part's gradient is computed alone, and all are joined.
+    2. Its channels are split into parts of `channels`, of which the last one has what is left over,
+       too. Each part's gradient is computed alone, and all are joined.
 
-    Each element is a sum over samples and places, in the order that it has in the whole gradient
-    as long as parts are not small (with 6 channels it is another one).
+    Each element is a sum over samples and places. XLA's kernels compute it for some 16 channels at
+    a time, and for those that are left over at the end in another order. So each part ends where 64
+    channels do: with 144 in two parts of 72 last bits would differ. Of some sizes they differ all
+    the same, in the last channels; whoever rewrites a step compares what comes out.
 
     Refused, with a reason in the report: other layouts; several filters for a channel, which XLA
-    adds up otherwise; filters of which no more is known; what is fed; what has too few channels,
-    or cannot be split into equal parts.
+    adds up otherwise; filters of which no more is known; what is fed; what has too few channels.
     """
 
     name: ClassVar[str] = "depthwise-gradients"
@@ -52,7 +53,7 @@ class DepthwiseGradients(Pass):
     )
 
     channels: int = 64
-    """How many channels each part has at least."""
+    """How many channels each part has, the last one at least."""
 
     def __post_init__(self) -> None:
         if self.channels < 1:
@@ -68,23 +69,25 @@ class DepthwiseGradients(Pass):
             if isinstance(parts, str):
                 rewriter.decline(node, parts)
                 continue
-            reason = f"the gradients of filters are computed in {parts.number} parts, by channels"
+            number = len(parts.channels)
+            reason = f"the gradients of filters are computed in {number} parts, by channels"
             with rewriter.edit(reason):
                 _Gradient(rewriter, context, node, parts).compute()
 
     def _split(self, filters: _Filters) -> _Parts | str:
-        number = count_parts(filters.channels, self.channels)
-        if number == 1:
+        channels = part_sizes(filters.channels, self.channels)
+        if len(channels) == 1:
             return (
                 f"its {filters.channels} channels are not split into parts of {self.channels} or "
                 "more"
             )
-        return _Parts(filters, number)
+        return _Parts(filters, channels)
 
 
-def count_parts(channels: int, least: int = DepthwiseGradients.channels) -> int:
-    """Into how many equal parts of at least some channels a depthwise gradient is split."""
-    return next((n for n in range(channels // least, 1, -1) if channels % n == 0), 1)
+def part_sizes(channels: int, least: int = DepthwiseGradients.channels) -> tuple[int, ...]:
+    """Into parts of how many channels a depthwise gradient is split."""
+    whole = max(channels // least, 1) - 1
+    return (*[least] * whole, channels - whole * least)
 
 
 class _Filters(NamedTuple):
@@ -105,26 +108,20 @@ class _Filters(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """Filters in parts of as many channels each.
+    """Filters in parts.
 
     Attributes:
         filters: All of them.
-        number: How many parts there are.
+        channels: By part how many channels it reads.
     """
 
     filters: _Filters
-    number: int
+    channels: tuple[int, ...]
 
-    @property
-    def channels(self) -> int:
-        """How many channels each part reads."""
-        return self.filters.channels // self.number
-
-    @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self, part: int) -> tuple[int, ...]:
         """The shape of a part's filters."""
         shape = list(self.filters.shape)
-        shape[self.filters.axis] = self.channels
+        shape[self.filters.axis] = self.channels[part]
         return tuple(shape)
 
 
@@ -160,7 +157,7 @@ class _Gradient:
 
     def compute(self) -> None:
         """Make the operations; the last one has the node's name, readers and controls."""
-        parts = [self._compute_part(number) for number in range(self._parts.number)]
+        parts = [self._compute_part(number) for number in range(len(self._parts.channels))]
         axis = self._constant(self._parts.filters.axis)
         types = {"T": type_attribute(self._dtype), "Tidx": type_attribute(DT_INT32)}
         attributes = {**types, "N": parse_attribute(str(len(parts)))}
@@ -169,7 +166,8 @@ class _Gradient:
 
     def _compute_part(self, number: int) -> Tensor:
         image, _, gradient = self._node.inputs
-        sizes = self._constant(list(self._parts.shape))
+        shape = self._parts.shape(number)
+        sizes = self._constant(list(shape))
         made = self._rewriter.add_node(
             self._build.free_name(f"{self._node.name}/Part"),
             self._node.op,
@@ -177,13 +175,13 @@ class _Gradient:
             device=self._node.device,
             attributes=dict(self._node.attributes),
         )
-        return self._build.note(made.output(0), self._parts.shape, self._dtype)
+        return self._build.note(made.output(0), shape, self._dtype)
 
     def _channels_of(self, tensor: Tensor, number: int) -> Tensor:
         """A part's channels of an image, or of the gradient of what was made of one."""
         whole = self._build.properties.shape(tensor.name)
-        count = self._parts.channels
-        start = self._constant([0, 0, 0, number * count])
+        count = self._parts.channels[number]
+        start = self._constant([0, 0, 0, sum(self._parts.channels[:number])])
         size = self._constant([-1, -1, -1, count])
         types = {"T": self._dtype, "Index": DT_INT32}
         made = self._build.add(tensor, "Slice", [tensor, start, size], **types)

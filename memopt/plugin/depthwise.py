@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memopt.files.kept_files import KeptFiles, machine_facts
-from memopt.passes.depthwise_gradients import count_parts
+from memopt.passes.depthwise_gradients import part_sizes
 from memopt.plugin.calls import find_batch_size, frames_above
 from memopt.xla.compiler import FLAGS, compiles_for_cpu
 
@@ -58,11 +58,11 @@ class _Convolution:
 
     Attributes:
         operation: TensorFlow's.
-        parts: In how many parts the gradient of its filters can be computed.
+        parts: By part of the gradient of its filters: how many channels it has.
     """
 
     operation: Any
-    parts: int
+    parts: tuple[int, ...]
 
     @property
     def options(self) -> dict[str, Any]:
@@ -80,18 +80,19 @@ class _Convolution:
         )
         return [of_image, self.gradient_of_filters(image, behind, self.parts)]
 
-    def gradient_of_filters(self, image: Any, behind: Any, parts: int) -> Any:
-        """The gradient of the filters, computed in so many parts."""
+    def gradient_of_filters(self, image: Any, behind: Any, parts: tuple[int, ...]) -> Any:
+        """The gradient of the filters, computed in parts of so many channels each."""
         import tensorflow as tf
 
         axis = _AXES[self.operation.type]
-        sizes = self.operation.inputs[1].shape.as_list()
-        sizes[axis] //= parts
+        shape = self.operation.inputs[1].shape.as_list()
+        sizes = [[*shape[:axis], channels, *shape[axis + 1 :]] for channels in parts]
         compute = getattr(tf.raw_ops, f"{self.operation.type}BackpropFilter")
-        pieces = zip(tf.split(image, parts, 3), tf.split(behind, parts, 3), strict=True)
         made = [
-            compute(input=read, filter_sizes=sizes, out_backprop=of_made, **self.options)
-            for read, of_made in pieces
+            compute(input=read, filter_sizes=size, out_backprop=of_made, **self.options)
+            for read, of_made, size in zip(
+                tf.split(image, parts, 3), tf.split(behind, parts, 3), sizes, strict=True
+            )
         ]
         return tf.concat(made, axis)
 
@@ -107,7 +108,7 @@ def _convolutions(function: Any) -> Iterator[_Convolution]:
             continue
         channels = image[-1]
         is_depthwise = filters[axis] == channels and filters[5 - axis] == 1
-        if is_depthwise and (parts := count_parts(channels)) > 1:
+        if is_depthwise and len(parts := part_sizes(channels)) > 1:
             yield _Convolution(operation, parts)
 
 
@@ -128,7 +129,7 @@ def _has_same_bits(one: _Convolution) -> bool:
         return False
     shapes = [tensor.shape.as_list()[1:] for tensor in (image, one.operation.outputs[0])]
     facts = [one.operation.type, image.dtype.name, filters.shape.as_list(), *shapes, samples]
-    facts += [one.options, os.environ.get(FLAGS, "")]
+    facts += [one.options, one.parts, os.environ.get(FLAGS, "")]
     digest = hashlib.sha256(machine_facts() + json.dumps(facts).encode()).hexdigest()
     known = _KEPT.recall_equal(digest)
     if known is None:
@@ -157,5 +158,6 @@ def _is_equal_for(one: _Convolution, shapes: list[list[int]], samples: int) -> b
     compute = tf.function(one.gradient_of_filters, jit_compile=True)
     with tf.init_scope():
         given = [tf.constant(random.standard_normal((samples, *shape)), dtype) for shape in shapes]
-        whole, split = (compute(*given, parts).numpy() for parts in (1, one.parts))
+        channels = sum(one.parts)
+        whole, split = (compute(*given, parts).numpy() for parts in ((channels,), one.parts))
     return bool(whole.tobytes() == split.tobytes())

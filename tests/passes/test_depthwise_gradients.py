@@ -85,7 +85,9 @@ def run_pass(
     ("function", "parts"),
     [
         (depthwise(128), 2),
+        # Each part ends where 64 channels do: two parts of 72 differ, or of 68.
         (depthwise(144), 2),
+        (depthwise(136), 2),
         (depthwise(192, extent=5, stride=2), 3),
         (depthwise(128, samples=None), 2),
         (grouped(256), 4),
@@ -137,6 +139,16 @@ def test_filters_that_read_several_channels_are_none_of_its_business() -> None:
     report, _ = run_pass(grouped(128, depth=4))
     assert not report.edits
     assert not report.declined
+
+
+def test_the_last_part_has_what_is_left_over() -> None:
+    _, graph_def = run_pass(depthwise(200))
+    by_name = {node.name: node for node in graph_def.node}
+    parts = [node for node in graph_def.node if "BackpropFilter" in node.op]
+    shapes = [
+        tf.make_ndarray(by_name[part.input[1]].attr["value"].tensor).tolist() for part in parts
+    ]
+    assert sorted(shapes) == [[3, 3, 64, 1], [3, 3, 64, 1], [3, 3, 72, 1]]
 
 
 def test_parts_are_as_small_as_asked_for() -> None:
