@@ -18,6 +18,7 @@ from memopt.optimization.infeasible_budget import refusal
 from memopt.optimization.pipeline import Pipeline
 from memopt.optimization.prepared import Prepared, Simulators, Source, find_parts, verify_item
 from memopt.optimization.settling import settle
+from memopt.optimization.side_by_side import run_parts
 from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level
 from memopt.passes import (
     AddnScheduling,
@@ -40,10 +41,9 @@ from memopt.passes import (
     SerialLoops,
     Swapping,
 )
-from memopt.rematerialization.rewriting.function_budgets import find_body_limits
+from memopt.rematerialization.rewriting.function_budgets import BodyLimits
 from memopt.rematerialization.rewriting.scope_budgets import parse_scopes
 from memopt.result import OptimizationReport, OptimizationResult, RuntimeMemory
-from memopt.sequencing.step import Step
 from memopt.shapes.properties import Properties
 from memopt.simulation.virtual_scheduler import SchedulerOptions
 
@@ -248,7 +248,7 @@ class MemoryOptimizer(DisplayedFields):
                 part._replace(context=replace(part.context, runtime=self.runtime, costs=costs))
                 for part in find_parts(graph, item, properties, simulators)
             ]
-            before = self._runtime_memory(parts[0]) if like is None else like.before
+            before = self._runtime_memory(parts) if like is None else like.before
             limits = self._limits(before) if like is None else like.limits
             parts[0] = parts[0].limited(limits)
         nodes_before = len(graph) if like is None else like.nodes_before
@@ -262,7 +262,7 @@ class MemoryOptimizer(DisplayedFields):
                 part.function: prepared.source.reported(pipeline.run(*part, deadline_s))
                 for part in self._in_turn(parts, limits.budget_bytes)
             }
-            before, after = prepared.before, self._runtime_memory(parts[0])
+            before, after = prepared.before, self._runtime_memory(parts)
             runtime = None
             if before is not None and after is not None:
                 runtime = RuntimeMemory(
@@ -284,11 +284,11 @@ class MemoryOptimizer(DisplayedFields):
             ),
         )
 
-    def _runtime_memory(self, main: Part) -> MemoryTimeline | None:
+    def _runtime_memory(self, parts: Sequence[Part]) -> MemoryTimeline | None:
         """The step's memory as TensorFlow's allocator has it, at a level that looks at it."""
-        if not Level.parse(self.level).orders or not len(main.graph):
+        if not Level.parse(self.level).orders or not len(parts[0].graph):
             return None
-        return Step.in_context(main.graph, main.context).run(main.context.inter_op_threads)
+        return run_parts(parts)
 
     def _in_turn(self, parts: Sequence[Part], budget_bytes: int) -> Iterator[Part]:
         """The parts in the order in which they are rewritten, each knowing what it may use.
@@ -303,13 +303,14 @@ class MemoryOptimizer(DisplayedFields):
         else:
             main, *bodies = parts
             yield main._replace(context=replace(main.context, budget_bytes=budget_bytes))
-            limits: dict[str, int] = {}
-            if bodies:
-                known = {part.function: (part.graph, part.context) for part in parts}
-                limits = find_body_limits(known, budget_bytes)
+            if not bodies:
+                return
+            known = {part.function: (part.graph, part.context) for part in parts}
+            limits = BodyLimits(known, budget_bytes)
             for part in bodies:
-                limit_bytes = limits.get(part.function, budget_bytes)
+                limit_bytes = limits.of(part.function) or budget_bytes
                 yield part._replace(context=replace(part.context, budget_bytes=limit_bytes))
+                limits.settle(part.function, known[part.function])
 
     def _limits(self, before: MemoryTimeline | None) -> MemoryLimits:
         """What the budget means for a step; no limit without one."""

@@ -24,7 +24,8 @@ more counts as if it ended there."""
 
 SOME_TURNS = 3
 """So many turns at the beginning of a loop are followed; those that are skipped make in one step
-what they keep."""
+what they keep. The first one may have less to do than all others, as the last one of segments has,
+with which their gradient begins: then it takes one more to tell how they go on."""
 
 LAST_TURNS = 2
 """So many turns at the end are followed: the last one may have less to do than all others, as the
@@ -157,6 +158,7 @@ def _follow_turns(calls: _Calls, loop: Loop, functions: Sequence[str], given: Gi
     test, run = (calls.functions.callee(loop.place, name) for name in functions)
     states: list[Sequence[int]] = [given.buffers]
     turns: list[Turn] = []
+    is_skipped = False
     for count in range(MOST_TURNS):
         tested = test(states[-1], given.handles)
         loop.run(tested)
@@ -168,8 +170,8 @@ def _follow_turns(calls: _Calls, loop: Loop, functions: Sequence[str], given: Gi
         loop.run(turn)
         turns.append(turn)
         states = [*states[-2:], turn.results]
-        if count + 1 == SOME_TURNS:
-            skip_turns(
+        if SOME_TURNS <= count + 1 <= SOME_TURNS + 1 and not is_skipped:
+            is_skipped = skip_turns(
                 calls.tensors.pool,
                 loop,
                 states,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def skip_turns(
     pool: Pool, loop: Loop, states: Sequence[Sequence[int]], test: Test, some_turns: int
-) -> None:
+) -> bool:
     """Bring a loop's state to where its last turns begin; what is kept meanwhile is made at once.
 
     Nothing is skipped where the end is near, or cannot be told from counters that change by the
@@ -37,13 +37,16 @@ def skip_turns(
             changes.
         test: Runs the loop's test on a state.
         some_turns: How many turns are still to come after that.
+
+    Returns:
+        Whether turns are skipped.
     """
     steps = _find_steps(pool, states)
     goes_on = partial(_goes_on, pool, states[-1], steps, test)
     turns = count_turns(goes_on) if any(steps) else 0
     skipped = turns - some_turns
     if skipped <= 0:
-        return
+        return False
     lists = [
         pool.contents[buffer] for buffer in dict.fromkeys(states[0]) if buffer in pool.contents
     ]
@@ -54,6 +57,7 @@ def skip_turns(
         if step:
             pool.numbers[buffer] += skipped * step
     loop.add(made=skip.made)
+    return True
 
 
 def _find_steps(pool: Pool, states: Sequence[Sequence[int]]) -> list[int]:

@@ -189,26 +189,53 @@ class Step:
         Args:
             threads: How many operations can run at once.
         """
+        return self._run(threads)[0]
+
+    def usage_while_running(self, threads: int = 1) -> MemoryTimeline:
+        """The same, but at each node stands the most that may be in use while that node runs.
+
+        Where nothing tells what runs beside it, that is the peak of the step.
+
+        Args:
+            threads: How many operations can run at once.
+        """
+        return self._run(threads)[1]
+
+    def _run(self, threads: int) -> tuple[MemoryTimeline, MemoryTimeline]:
         numbering = Numbering.of(self.graph)
         order = [numbering.place(node) for node in self.graph.order]
         if self.devices is not None and order:
             producers = self.buffer_graph.producers
             together = self.devices.side_by_side(producers, order, self.times_ns)
-            return simulate(self.buffer_graph, together)
-        if threads <= 1 or not order:
-            return self.run_freely(threads)
+            timeline = simulate(self.buffer_graph, together)
+            return timeline, timeline
+        if threads <= 1:
+            timeline = self.run_freely()
+            return timeline, timeline
+        ordered = self._in_windows(order, threads) if order else None
+        if ordered is not None:
+            return ordered
+        timeline = self.run_freely(threads)
+        everywhere = [timeline.peak_bytes] * len(timeline.sequence)
+        return timeline, replace(timeline, usage_bytes=everywhere)
+
+    def _in_windows(
+        self, order: Sequence[int], threads: int
+    ) -> tuple[MemoryTimeline, MemoryTimeline] | None:
+        """The memory of the step in an order that edges hold it to; `None` if they do not."""
         # Late, because of numpy: what needs no windows starts sooner.
         from memopt.sequencing.windows import highest_usage
 
         timeline = simulate(self.buffer_graph, order)
         chains = find_chains(self.buffer_graph, order)
         if len(chains) != 1:
-            return self.run_freely(threads)
+            return None
         chain = chains[0]
         highest = highest_usage(timeline, chain.nodes, threads, chain.branches)
         if highest is None:
-            return self.run_freely(threads)
-        return _raised(timeline, chain.nodes, highest)
+            return None
+        first, running = (_raised(timeline, chain.nodes, usage) for usage in highest)
+        return first, running
 
     def run_freely(self, threads: int = 1) -> MemoryTimeline:
         """The memory of the step as TensorFlow would run it if nobody ordered it.

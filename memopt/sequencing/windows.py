@@ -93,13 +93,25 @@ def find_windows(
     return waits
 
 
+class HighestUsage(NamedTuple):
+    """What is in use at most in any execution that a graph's edges allow, by place in a chain.
+
+    Attributes:
+        first_bytes: While that operation is the first that has not ended.
+        running_bytes: While it may run, be it the first or one that runs ahead of others.
+    """
+
+    first_bytes: list[int]
+    running_bytes: list[int]
+
+
 def highest_usage(
     timeline: MemoryTimeline,
     chain: Sequence[int],
     threads: int,
     branches: Branches = NO_BRANCHES,
-) -> list[int] | None:
-    """By place in a chain: the most in use while that is the first that has not ended.
+) -> HighestUsage | None:
+    """What is in use at most while operations run side by side.
 
     Args:
         timeline: A sequence, one operation at a time.
@@ -117,8 +129,26 @@ def highest_usage(
         if needed & ~bits & ((1 << (place + 1)) - 1):
             return None
     *_, furthest = _usages_by_distance(timeline, chain, ancestors, threads)
-    usage_bytes: list[int] = furthest.tolist()
-    return usage_bytes
+    running = furthest.copy()
+    follows = _bits_of(ancestors)
+    for distance in range(1, min(MOST_AHEAD + 1, len(chain))):
+        is_free = _is_free(follows, distance)
+        beside = np.where(is_free, furthest[:-distance], 0)
+        running[distance:] = np.maximum(running[distance:], beside)
+    return HighestUsage(furthest.tolist(), running.tolist())
+
+
+def _bits_of(ancestors: Sequence[int]) -> npt.NDArray[np.uint8]:
+    """By place, as bits by distance: what comes before."""
+    words = b"".join((bits & _BITS).to_bytes(_BITS_BYTES, "little") for bits in ancestors)
+    return np.frombuffer(words, np.uint8).reshape(len(ancestors), _BITS_BYTES)
+
+
+def _is_free(follows: npt.NDArray[np.uint8], distance: int) -> npt.NDArray[np.bool_]:
+    """By place from a distance on: whether that may run beside the one so far before it."""
+    byte, bit = divmod(distance, 8)
+    is_free: npt.NDArray[np.bool_] = follows[distance:, byte] >> bit & 1 == 0
+    return is_free
 
 
 def _usages_by_distance(
@@ -134,15 +164,15 @@ def _usages_by_distance(
     """
     count = len(chain)
     before, made, scratch = _memory_of(timeline, chain)
-    words = b"".join((bits & _BITS).to_bytes(_BITS_BYTES, "little") for bits in ancestors)
-    follows = np.frombuffer(words, np.uint8).reshape(count, _BITS_BYTES)
-    in_use = before + made
+    follows = _bits_of(ancestors)
+    # A loop that frees what it was given before it has made all has less in use than it makes.
+    in_use = before + made + np.minimum(scratch, 0)
+    scratch = np.maximum(scratch, 0)
     highest = [scratch] + [np.zeros(count, np.int64)] * (threads - 1)
     # Further than the chain is long nothing more can run ahead.
     for distance in range(1, max(2, min(MOST_AHEAD + 1, count))):
-        byte, bit = divmod(distance, 8)
         left = max(0, count - distance)
-        is_free = follows[distance:, byte] >> bit & 1 == 0
+        is_free = _is_free(follows, distance)
         in_use = in_use.copy()
         in_use[:left] += np.where(is_free, made[distance:], 0)
         lower = np.zeros(count, np.int64)

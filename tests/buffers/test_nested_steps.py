@@ -286,9 +286,31 @@ def loop_in_loop(turns: int) -> Callable[[Any], Any]:
     return step
 
 
+def shorter_at_first(turns: int) -> Callable[[Any], Any]:
+    """A loop whose first turn has a loop of two turns in it, and each other one of three."""
+    import tensorflow as tf
+
+    def inner(rows: Any, row: Any, many: Any) -> Any:
+        return tf.while_loop(
+            lambda n, _: n < many, lambda n, r: (n + 1, r.write(row, tf.exp(r.read(0)))), (0, rows)
+        )[1]
+
+    def step(x: Any) -> Any:
+        rows = tf.TensorArray(tf.float32, size=turns, element_shape=x.shape, clear_after_read=False)
+        _, _, rows = tf.while_loop(
+            lambda n, *_: n < turns,
+            lambda n, many, r: (n + 1, tf.constant(3), inner(r, n, many)),
+            (1, tf.constant(2), rows.write(0, x)),
+        )
+        return tf.reduce_sum(rows.stack())
+
+    return step
+
+
 @pytest.mark.parametrize("turns", [8, 13, 20])
 @pytest.mark.parametrize(
-    "make_step", [collect, with_gradient, there_and_back, handed_over, loop_in_loop]
+    "make_step",
+    [collect, with_gradient, there_and_back, handed_over, loop_in_loop, shorter_at_first],
 )
 def test_turns_that_are_skipped_count_like_those_that_are_followed(
     make_step: Callable[[int], Callable[[Any], Any]], turns: int, monkeypatch: pytest.MonkeyPatch
@@ -299,9 +321,11 @@ def test_turns_that_are_skipped_count_like_those_that_are_followed(
     monkeypatch.setattr(calls, "SOME_TURNS", 3)
     used = []
 
-    def skip(*arguments: Any) -> None:
-        used.append(arguments)
-        skip_turns(*arguments)
+    def skip(*arguments: Any) -> bool:
+        is_skipped = skip_turns(*arguments)
+        if is_skipped:
+            used.append(arguments)
+        return is_skipped
 
     monkeypatch.setattr(calls, "skip_turns", skip)
     _, skipped = simulated(step)

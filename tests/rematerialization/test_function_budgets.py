@@ -34,7 +34,7 @@ def caller_of(steps: Sequence[Step], **functions: Sequence[str]) -> Caller:
     """Operations in their order, some of which call functions."""
     buffers = small_graph(steps).buffers
     calls = {number: functions[s.name] for number, s in enumerate(steps) if s.name in functions}
-    return Caller(buffers, range(len(steps)), calls)
+    return Caller(simulate(buffers, range(len(steps))), calls)
 
 
 def test_a_call_is_left_what_the_caller_does_not_use() -> None:
@@ -55,7 +55,7 @@ def test_a_call_is_left_what_the_caller_does_not_use() -> None:
 def test_a_caller_that_is_over_its_limit_leaves_as_much_less() -> None:
     steps = [Step("x", (), 70), Step("call", ("x",), 10, scratch_bytes=40)]
     caller = caller_of(steps, call=("f",))
-    assert simulate(caller.buffer_graph, caller.sequence).step_peak_bytes == LIMIT_BYTES + 20
+    assert caller.timeline.step_peak_bytes == LIMIT_BYTES + 20
     assert called_budgets(caller, LIMIT_BYTES, {"f": 50}) == {"f": 30}
     assert called_budgets(caller, 60, {"f": 50}) == {"f": 0}
 
@@ -90,7 +90,7 @@ def test_the_call_at_the_worst_time_decides() -> None:
     caller = caller_of(steps, early=("f",), late=("f",))
     assert called_budgets(caller, LIMIT_BYTES, {"f": 5}) == {"f": 50}
     # A call that does not run has no say.
-    caller = caller._replace(sequence=[0, 1])
+    caller = caller._replace(timeline=simulate(caller.timeline.buffer_graph, [0, 1]))
     assert called_budgets(caller, LIMIT_BYTES, {"f": 5}) == {"f": 90}
 
 
@@ -188,4 +188,4 @@ def ordered(
     assert order is not None
     peaks[name] = order.step_peak_bytes
     calls: Mapping[int, Sequence[str]] = find_calls(order.buffer_graph.nodes, library)
-    return Caller(order.buffer_graph, order.sequence, calls)
+    return Caller(order, calls)

@@ -19,7 +19,7 @@ from memopt.sequencing import windowed_enforcement, windows
 from memopt.sequencing.ancestry import MOST_AHEAD
 from memopt.sequencing.enforcement import enforce
 from memopt.sequencing.windowed_enforcement import enforce_within
-from memopt.sequencing.windows import highest_usage
+from memopt.sequencing.windows import HighestUsage, highest_usage
 
 if TYPE_CHECKING:
     from memopt.sequencing.enforcement import Chain
@@ -44,7 +44,7 @@ def edges_of(graph: SmallGraph, chains: list[Chain]) -> list[str]:
     return spell(graph.buffers, chains)
 
 
-def highest_of(graph: SmallGraph, chains: list[Chain], threads: int) -> list[int]:
+def highest_of(graph: SmallGraph, chains: list[Chain], threads: int) -> HighestUsage:
     buffers = replace(graph.buffers, producers=producers_with(graph, chains))
     timeline = simulate(buffers, graph.precedence.program)
     highest = highest_usage(timeline, chains[0].nodes, threads)
@@ -81,17 +81,19 @@ def check_executions(graph: SmallGraph, threads: int, share: float, seed: int) -
     chains = held(graph, limit_bytes, threads)
     producers = producers_with(graph, chains)
     draw = Random(seed)
-    peaks = [
-        Execution(graph.buffers, producers, threads, draw).peak_bytes for _ in range(EXECUTIONS)
-    ]
+    runs = [Execution(graph.buffers, producers, threads, draw) for _ in range(EXECUTIONS)]
+    peaks = [run.peak_bytes for run in runs]
     if not chains:
         assert max(peaks) <= timeline.peak_bytes
         return
     # The two of a pair may run side by side even where each waits for the last one.
     strict = enforce(graph.buffers, graph.precedence.program)
-    allowed_bytes = max(limit_bytes, *highest_of(graph, strict, threads))
+    allowed_bytes = max(limit_bytes, *highest_of(graph, strict, threads).first_bytes)
     assert max(peaks) <= allowed_bytes
-    assert max(peaks) <= max(highest_of(graph, chains, threads)) <= allowed_bytes
+    highest = highest_of(graph, chains, threads)
+    assert max(peaks) <= max(highest.first_bytes) <= allowed_bytes
+    for node, most_bytes in zip(chains[0].nodes, highest.running_bytes, strict=True):
+        assert max(run.most_bytes[node] for run in runs) <= most_bytes
 
 
 def branches(count: int) -> SmallGraph:
@@ -140,7 +142,10 @@ def test_too_many_edges_make_windows_narrower() -> None:
     count = len(graph.buffers.nodes)
     assert len(wide[0].edges) > 2 * count >= len(narrow[0].edges) > 0
     # Not one after the other: two of the large results may be there at once.
-    assert max(highest_of(graph, narrow, 2)) > max(highest_of(graph, enforced(graph), 2))
+    before, after = (
+        max(highest_of(graph, chains, 2).first_bytes) for chains in (enforced(graph), narrow)
+    )
+    assert after > before
 
 
 def enforced(graph: SmallGraph) -> list[Chain]:
@@ -194,4 +199,4 @@ def test_scratch_memory_counts_for_as_many_as_there_are_threads(threads: int) ->
     timeline = simulate(graph.buffers, graph.precedence.program)
     highest = highest_usage(timeline, list(timeline.sequence), threads)
     assert highest is not None
-    assert highest[0] == 4 + sum((400, 300, 200)[:threads])
+    assert highest.first_bytes[0] == 4 + sum((400, 300, 200)[:threads])

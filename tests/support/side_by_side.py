@@ -21,6 +21,7 @@ class Execution:
 
     Attributes:
         peak_bytes: The most that was in use.
+        most_bytes: By operation: likewise while it ran.
         most_running: How many operations ran at once at most.
         before: By operation those that had ended when it started.
     """
@@ -44,6 +45,7 @@ class Execution:
         self._running: set[int] = set()
         self._freed: set[int] = set()
         self._in_use_bytes = self.peak_bytes = graph.held_bytes
+        self.most_bytes: dict[int, int] = {}
         self.most_running = 0
         self.before: dict[int, frozenset[int]] = {}
         while len(self._ended) < len(alive):
@@ -71,6 +73,8 @@ class Execution:
                 self._freed.add(source)
         self._in_use_bytes += graph.scratch_bytes[node]
         self.peak_bytes = max(self.peak_bytes, self._in_use_bytes)
+        for each in self._running:
+            self.most_bytes[each] = max(self.most_bytes.get(each, 0), self._in_use_bytes)
 
     def _is_only_for(self, buffer: int, node: int) -> bool:
         others = self._readers[buffer] - {node}

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from memopt.buffers.buffer_graph import simulate
 from memopt.graph import op_types
 from memopt.graph.functiondef import Library
 from memopt.sequencing.step import Step
+from memopt.shapes.function_calls import LOOPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline
+    from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.context import Context
     from memopt.graph.graph import Graph, Node
 
@@ -27,45 +27,68 @@ MAIN = ""
 
 
 class Caller(NamedTuple):
-    """A graph or body in the order in which it runs.
+    """A graph or body as it runs.
 
     Attributes:
-        buffer_graph: The graph in numbers; a node that calls functions makes what they give, and
-            has the peak of what runs inside it as scratch memory.
-        sequence: The nodes that run.
+        timeline: Its memory; a node that calls functions makes what they give, and has the peak of
+            what runs inside it as scratch memory. At each node stands what may be in use while that
+            runs, be it alone or beside others.
         calls: By node: the functions that it calls, see `find_calls`.
+        threads: How many operations can run at once.
     """
 
-    buffer_graph: BufferGraph
-    sequence: Sequence[int]
+    timeline: MemoryTimeline
     calls: Mapping[int, Sequence[str]]
+    threads: int = 1
+
+    def at_once(self, node: int) -> int:
+        """How often what a node runs may run at the same moment: so many turns of a loop."""
+        called = self.timeline.buffer_graph.nodes[node]
+        return min(self.threads, op_types.turns_at_once(called)) if called.op in LOOPS else 1
 
 
-def find_body_limits(parts: Mapping[str, Part], limit_bytes: int) -> dict[str, int]:
+class BodyLimits:
     """What may be in use while each body runs, what its caller gives it included.
 
     Args:
-        parts: The main graph by the name "", and the bodies that it calls by theirs.
+        parts: The main graph by the name "", as it is going to run, and the bodies that it calls by
+            theirs, as they are given.
         limit_bytes: What may be in use while the main graph runs, everything included.
-
-    Returns:
-        By function: bytes, at least 1. Functions that are not called are not there.
     """
-    callers: dict[str, Caller] = {}
-    held_bytes: dict[str, int] = {}
-    peaks_bytes: dict[str, int] = {}
-    for name, (graph, context) in parts.items():
+
+    def __init__(self, parts: Mapping[str, Part], limit_bytes: int) -> None:
+        self._callers: dict[str, Caller] = {}
+        for name, part in parts.items():
+            self._follow(name, part, is_final=name == MAIN)
+        self._held_bytes = {name: each.timeline.held_bytes for name, each in self._callers.items()}
+        self._peaks_bytes = {
+            name: each.timeline.step_peak_bytes for name, each in self._callers.items()
+        }
+        self._limit_bytes = limit_bytes
+
+    def settle(self, name: str, part: Part) -> None:
+        """Take a body as it is going to run: those that it calls are left what it does not use."""
+        if part[1].inter_op_threads > 1:
+            self._follow(name, part, is_final=True)
+
+    def of(self, name: str) -> int | None:
+        """Bytes, at least 1; `None` for a function that is not called."""
+        if MAIN not in self._callers:
+            return None
+        limit_bytes = self._limit_bytes - self._held_bytes[MAIN]
+        left_bytes = all_budgets(self._callers, limit_bytes, self._peaks_bytes).get(name)
+        if left_bytes is None:
+            return None
+        return max(left_bytes + self._held_bytes.get(name, 0), 1)
+
+    def _follow(self, name: str, part: Part, *, is_final: bool) -> None:
+        graph, context = part
         if not len(graph) or not isinstance(graph.library, Library):
-            continue
-        timeline = Step.in_context(graph, context).run_freely()
-        buffers = timeline.buffer_graph
-        callers[name] = Caller(buffers, timeline.sequence, find_calls(buffers.nodes, graph.library))
-        held_bytes[name] = timeline.held_bytes
-        peaks_bytes[name] = timeline.step_peak_bytes
-    if MAIN not in callers:
-        return {}
-    budgets = all_budgets(callers, limit_bytes - held_bytes[MAIN], peaks_bytes)
-    return {name: max(left + held_bytes.get(name, 0), 1) for name, left in budgets.items()}
+            return
+        step, threads = Step.in_context(graph, context), context.inter_op_threads
+        timeline = step.usage_while_running(threads) if is_final else step.run_freely()
+        calls = find_calls(timeline.buffer_graph.nodes, graph.library)
+        self._callers[name] = Caller(timeline, calls, threads)
 
 
 def find_calls(nodes: Sequence[Node], library: Library) -> dict[int, tuple[str, ...]]:
@@ -87,11 +110,12 @@ def called_budgets(
     All is told in bytes on top of what is held before: for a caller before its step, for a function
     before it is called, its arguments included. So what else is in use while a function runs is
     what the caller uses at the call less the function's own peak: what is live in the caller, and
-    in a loop what earlier turns have left. Of several functions of one node (a test and a body, the
+    in a loop what earlier turns have left. What may be used beyond that peak is shared by the turns
+    of a loop that run at once. Of several functions of one node (a test and a body, the
     sides of an If) only one runs at a time, and the one with the highest peak makes that of the
     node. Where a function is called from several nodes, the smallest budget counts.
 
-    One simulation: linear in nodes and edges.
+    Linear in nodes.
 
     Args:
         caller: What calls.
@@ -102,20 +126,16 @@ def called_budgets(
     Returns:
         By function that is called: its budget in bytes, at least 0.
     """
-    timeline = simulate(caller.buffer_graph, caller.sequence)
-    return _left_at_calls(caller, timeline, limit_bytes, peaks_bytes)
-
-
-def _left_at_calls(
-    caller: Caller, timeline: MemoryTimeline, limit_bytes: int, peaks_bytes: Mapping[str, int]
-) -> dict[str, int]:
-    """What a caller's memory, simulated, leaves of a limit to each function that it calls."""
     budgets: dict[str, int] = {}
-    for position, node in enumerate(caller.sequence):
+    timeline = caller.timeline
+    for position, node in enumerate(timeline.sequence):
         functions = caller.calls.get(node, ())
         own_bytes = max((peaks_bytes.get(name, 0) for name in functions), default=0)
         used_bytes = timeline.usage_bytes[position] - timeline.held_bytes
-        left_bytes = max(0, limit_bytes - (used_bytes - own_bytes))
+        spare_bytes = limit_bytes - used_bytes
+        if spare_bytes > 0:
+            spare_bytes //= caller.at_once(node)
+        left_bytes = max(0, own_bytes + spare_bytes)
         for name in functions:
             budgets[name] = min(budgets.get(name, left_bytes), left_bytes)
     return budgets
@@ -147,9 +167,8 @@ def all_budgets(
         if name not in callers:
             continue
         caller = callers[name]
-        timeline = simulate(caller.buffer_graph, caller.sequence)
-        own_limit_bytes = max(budgets[name], _peak_without_calls(caller, timeline))
-        left = _left_at_calls(caller, timeline, own_limit_bytes, peaks_bytes)
+        own_limit_bytes = max(budgets[name], _peak_without_calls(caller))
+        left = called_budgets(caller, own_limit_bytes, peaks_bytes)
         for called, left_bytes in left.items():
             budgets[called] = min(budgets.get(called, left_bytes), left_bytes)
         for called in _called(caller):
@@ -160,11 +179,12 @@ def all_budgets(
     return {name: left_bytes for name, left_bytes in budgets.items() if not waiting[name]}
 
 
-def _peak_without_calls(caller: Caller, timeline: MemoryTimeline) -> int:
+def _peak_without_calls(caller: Caller) -> int:
     """What a caller needs at most while it calls nothing, on top of what is held before."""
+    timeline = caller.timeline
     used_bytes = (
         timeline.usage_bytes[position]
-        for position, node in enumerate(caller.sequence)
+        for position, node in enumerate(timeline.sequence)
         if node not in caller.calls
     )
     return max(used_bytes, default=timeline.held_bytes) - timeline.held_bytes
@@ -187,4 +207,6 @@ def _count_callers(callers: Mapping[str, Caller]) -> dict[str, int]:
 
 def _called(caller: Caller) -> dict[str, None]:
     """The functions that nodes of the sequence call, each once."""
-    return dict.fromkeys(name for node in caller.sequence for name in caller.calls.get(node, ()))
+    return dict.fromkeys(
+        name for node in caller.timeline.sequence for name in caller.calls.get(node, ())
+    )
