@@ -71,6 +71,12 @@ class Callee:
     told: dict[int, Sequence[TensorProperties]] = field(default_factory=dict)
     memories: dict[int, KernelMemory] = field(default_factory=dict)
 
+    @cached_property
+    def functions(self) -> frozenset[str]:
+        """The functions that its nodes can call."""
+        library = self.graph.library
+        return frozenset() if library is None else frozenset(library.names())
+
 
 class BufferBuilder:
     """Places the outputs of the nodes of one run of a graph, producers first.
@@ -244,8 +250,7 @@ class BufferBuilder:
 
     def names(self) -> frozenset[str]:
         """The functions that can be called."""
-        library = self._callee.graph.library
-        return frozenset() if library is None else frozenset(library.names())
+        return self._callee.functions
 
     def callee(self, place: int, name: str) -> Run:
         """A function that a node calls: given buffers and variables, it runs once."""

@@ -65,21 +65,26 @@ class BodyLimits:
             name: each.timeline.step_peak_bytes for name, each in self._callers.items()
         }
         self._limit_bytes = limit_bytes
+        self._budgets = self._all()
 
     def settle(self, name: str, part: Part) -> None:
         """Take a body as it is going to run: those that it calls are left what it does not use."""
-        if part[1].inter_op_threads > 1:
+        if part[1].inter_op_threads > 1 and name in self._callers and self._callers[name].calls:
             self._follow(name, part, is_final=True)
+            self._budgets = self._all()
 
     def of(self, name: str) -> int | None:
         """Bytes, at least 1; `None` for a function that is not called."""
-        if MAIN not in self._callers:
-            return None
-        limit_bytes = self._limit_bytes - self._held_bytes[MAIN]
-        left_bytes = all_budgets(self._callers, limit_bytes, self._peaks_bytes).get(name)
+        left_bytes = self._budgets.get(name)
         if left_bytes is None:
             return None
         return max(left_bytes + self._held_bytes.get(name, 0), 1)
+
+    def _all(self) -> dict[str, int]:
+        if MAIN not in self._callers:
+            return {}
+        limit_bytes = self._limit_bytes - self._held_bytes[MAIN]
+        return all_budgets(self._callers, limit_bytes, self._peaks_bytes)
 
     def _follow(self, name: str, part: Part, *, is_final: bool) -> None:
         graph, context = part
