@@ -39,17 +39,11 @@ if TYPE_CHECKING:
     from memopt.planning.cost_graph import CostGraph
     from memopt.planning.plan import Plan
     from memopt.plans import cost_graph, plan, sweep
+    from memopt.plugin.decorating import optimize_function
     from memopt.plugin.policy import Policy
     from memopt.plugin.records import GraphRecord
-    from memopt.plugin.switch import (
-        PluginStatus,
-        disable,
-        enable,
-        enabled,
-        last_reports,
-        optimize_function,
-        plugin_status,
-    )
+    from memopt.plugin.status import PluginStatus, last_reports, plugin_status
+    from memopt.plugin.switch import disable, enable, enabled
     from memopt.runtime.entry import verify
     from memopt.runtime.profile import Profile, profile
     from memopt.runtime.verification import Verification
@@ -150,7 +144,7 @@ _IMPORTED_WHEN_USED = {
     "GraphRecord": "memopt.plugin.records",
     "KernelProfile": "memopt.kernels.profile",
     "Plan": "memopt.planning.plan",
-    "PluginStatus": "memopt.plugin.switch",
+    "PluginStatus": "memopt.plugin.status",
     "Policy": "memopt.plugin.policy",
     "Profile": "memopt.runtime.profile",
     "SavedModelAnalysis": "memopt.saved_model.analysis",
@@ -168,11 +162,11 @@ _IMPORTED_WHEN_USED = {
     "fit": "memopt.fitting.fit",
     "fit_saved_model": "memopt.saved_model.fitting",
     "fleet": "memopt.fleets.entry",
-    "last_reports": "memopt.plugin.switch",
-    "optimize_function": "memopt.plugin.switch",
+    "last_reports": "memopt.plugin.status",
+    "optimize_function": "memopt.plugin.decorating",
     "optimize_saved_model": "memopt.saved_model.entry",
     "plan": "memopt.plans",
-    "plugin_status": "memopt.plugin.switch",
+    "plugin_status": "memopt.plugin.status",
     "profile": "memopt.runtime.profile",
     "profile_kernels": "memopt.kernels.profile",
     "profile_saved_model": "memopt.saved_model.profiling",

@@ -159,7 +159,8 @@ def _gpus(tf: Any) -> Finding:
 def _plugin() -> Iterator[Finding]:
     if find_spec("tensorflow") is None:
         return
-    from memopt.plugin.switch import install, plugin_status
+    from memopt.plugin.installing import install
+    from memopt.plugin.status import plugin_status
 
     try:
         install()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, get_overloads
 import pytest
 
 import memopt
-from memopt.plugin import switch
-from memopt.plugin.switch import INHERITED
+from memopt.plugin import installing
+from memopt.plugin.decorating import INHERITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -158,7 +158,7 @@ def test_a_bad_value_is_an_error_where_the_call_is_made(
     call: Callable[..., Any], option: str, value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is registered before."""
-    monkeypatch.setattr(switch, "register", lambda: pytest.fail("registered"))
+    monkeypatch.setattr(installing, "register", lambda: pytest.fail("registered"))
     with pytest.raises(memopt.OptionsError):
         call(**{option: value})
 

@@ -15,10 +15,10 @@ from memopt.graph.final import is_final, mark_final
 from memopt.graph.functiondef import ARGUMENT, RESULT
 from memopt.plugin.capture import capturing
 from memopt.plugin.configs import tag_functions, untag_functions
+from memopt.plugin.installing import install
 from memopt.plugin.policy import Policy
 from memopt.plugin.process import Process
 from memopt.plugin.screening import calls_gradients, why_not
-from memopt.plugin.switch import install
 from memopt.runtime.function import (
     Interface,
     attributes_of,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from memopt.errors import InvalidGraphError
 from memopt.graph.final import mark_final
 from memopt.plugin.capture import capturing
+from memopt.plugin.installing import install
 from memopt.plugin.settled import settle_any
-from memopt.plugin.switch import install
 from memopt.runtime.function import Interface, build_plain_function
 from memopt.runtime.graph_import import import_graph
 from memopt.runtime.step_graph import (

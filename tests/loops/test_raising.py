@@ -15,8 +15,8 @@ from memopt.loops.lowering import lower_loops
 from memopt.loops.raising import raise_loops
 from memopt.optimization.prepared import verify_item
 from memopt.passes import CheckpointLoops
+from memopt.plugin.installing import install
 from memopt.plugin.settled import settle_any
-from memopt.plugin.switch import install
 from memopt.runtime.function import build_function, interface_of
 from memopt.runtime.grappler_off import without_grappler
 from memopt.sequencing.frames import verify_loops

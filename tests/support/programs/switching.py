@@ -426,13 +426,14 @@ def what_needs_no_less_stays() -> Any:
 
 @case
 def reloaded() -> Any:
-    for name in ("policy", "process", "callback", "bridge", "records", "rewriting", "switch"):
+    modules = "policy process callback bridge records rewriting installing status switch"
+    for name in modules.split():
         importlib.reload(sys.modules[f"memopt.plugin.{name}"])
-    from memopt.plugin import switch
+    from memopt.plugin import status, switch
 
     with switch.enabled():
         new_step()()
-    return [r.outcome for r in switch.last_reports() if r.outcome == "rewritten"]
+    return [r.outcome for r in status.last_reports() if r.outcome == "rewritten"]
 
 
 @case
