@@ -12,6 +12,7 @@ from memopt.graph.graphdef import from_graph_def
 from memopt.graph.op_types import DT_BOOL
 from memopt.loops.bounded_loops import positional_attributes
 from memopt.loops.function_body import Value
+from memopt.shapes.constants import constant_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 RAISED = "_memopt_raised"
 """The attribute of a loop that was made of Switch and Merge."""
 
-_LISTS = frozenset({"TensorListPushBack", "TensorListPopBack"})
+_LISTS = frozenset({"TensorListPushBack", "TensorListPopBack", "TensorListSetItem"})
 
 
 def raise_loops(graph_def: GraphDef, shape_of: ShapeOf) -> GraphDef:
@@ -306,6 +307,23 @@ def _results(loop: _Loop) -> list[Tensor]:
     ]
 
 
+def _constants(loop: _Loop) -> dict[int, Node]:
+    """By position of a variable: the few integers that it is in every turn.
+
+    In a function they are what shapes can be told from; what it is given tells nothing.
+    """
+    found = {}
+    for position, variable in enumerate(loop.variables):
+        closing = variable.closing
+        while closing is not None and closing not in loop.given and closing.node.op == "Identity":
+            closing = closing.node.inputs[0]
+        is_handed_on = closing is None or loop.given.get(closing) == position
+        source = variable.enter.inputs[0].node
+        if is_handed_on and constant_numbers(source) is not None:
+            found[position] = source
+    return found
+
+
 def _function(
     name: str,
     loop: _Loop,
@@ -342,14 +360,27 @@ def _function(
         }
         copies[node] = body.add_node(node.name, node.op, device=node.device, attributes=attributes)
 
+    constants = {
+        position: body.add_node(
+            free_name(f"variable_{position}_value", taken, "_"),
+            "Const",
+            attributes={key: constant.attributes[key] for key in ("dtype", "value")},
+        ).output()
+        for position, constant in _constants(loop).items()
+    }
+
     def copied(tensor: Tensor) -> Tensor:
         if tensor in loop.given:
             return arguments[loop.given[tensor]]
         return copies[tensor.node].output(tensor.port)
 
+    def read(tensor: Tensor) -> Tensor:
+        constant = constants.get(loop.given.get(tensor, -1))
+        return copied(tensor) if constant is None else constant
+
     for node, copy in copies.items():
         waits = {copies[each]: None for each in node.control_inputs if each in copies}
-        body.connect(copy, tuple(map(copied, node.inputs)), waits)
+        body.connect(copy, tuple(map(read, node.inputs)), waits)
     for position, (tensor, dtype) in enumerate(zip(results, dtypes, strict=True)):
         signature.output_arg.add(name=f"result_{position}", type=dtype)
         attributes = port_attributes(dtype, position)

@@ -100,6 +100,8 @@ class Attempts(NamedTuple):
         least = in_segments(prepared, raised, pipeline, self.simulators)
         if not least.edits:
             best = self._best_of(prepared, pipeline, is_out_of_reach=is_out_of_reach)
+            if not keeps_budgets(best) and raised is not prepared.source:
+                best = _better(self._result(raised, prepared, pipeline, is_first=False), best)
             return least.told_in(best)
         if not is_out_of_reach and not loops_keep_too_much(prepared, raised):
             whole = self.optimizer.prepare(raised, self.simulators, prepared)

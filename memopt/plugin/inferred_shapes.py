@@ -10,7 +10,7 @@ from memopt.graph import op_types
 from memopt.graph.graphdef import from_graph_def
 from memopt.kernels.choice import bodies_of
 from memopt.shapes.known_integers import KnownIntegers
-from memopt.shapes.popped_elements import pops_unknown, with_popped_shapes
+from memopt.shapes.list_elements import takes_unknown, with_told_shapes
 from memopt.shapes.properties import Properties
 from memopt.shapes.tensor_properties import known_by_either
 
@@ -173,9 +173,9 @@ def with_popped(properties: Properties, item: GrapplerItem) -> Properties:
     """
     for _ in range(_ROUNDS):
         known = partial(_output, properties)
-        if not pops_unknown(item.graph_def, known):
+        if not takes_unknown(item.graph_def, known):
             break
-        properties = _completed(properties, item, *with_popped_shapes(item.graph_def, known))
+        properties = _completed(properties, item, *with_told_shapes(item.graph_def, known))
     if item.assumed_shapes:
         _bound_sums(properties, item.graph_def)
     return properties

@@ -12,7 +12,7 @@ from support.recurrent import gated, plain, recurrent_step
 from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
 from memopt.loops.lowering import lower_loops
-from memopt.loops.raising import raise_loops
+from memopt.loops.raising import RAISED, raise_loops
 from memopt.optimization.prepared import verify_item
 from memopt.passes import CheckpointLoops
 from memopt.plugin.installing import install
@@ -108,6 +108,45 @@ def test_operations_keep_names_devices_and_attributes() -> None:
     for name, node in before.items():
         assert (after[name].op, after[name].device) == (node.op, node.device)
         assert after[name].attr["T"] == node.attr["T"]
+
+
+def test_integers_that_every_turn_is_given_are_constants_in_the_function() -> None:
+    """Shapes can be told from these; and a loop that sets elements is a loop with lists."""
+    import tensorflow as tf
+
+    def rows(x: Any) -> Any:
+        filled = tf.TensorArray(tf.float32, size=4, element_shape=(2, 3))
+        _, _, filled = tf.while_loop(
+            lambda number, *_: number < 4,
+            lambda number, sizes, found: (
+                number + 1,
+                sizes,
+                found.write(number, tf.reshape(x[number], sizes)),
+            ),
+            (0, tf.constant([2, 3]), filled),
+        )
+        return filled.stack()
+
+    function = tf.function(rows, autograph=False).get_concrete_function(tf.TensorSpec((4, 6)))
+    graph_def = function.graph.as_graph_def()
+    # Others than those that were raised are TensorFlow's to take apart.
+    next(node for node in graph_def.node if "While" in node.op).attr[RAISED].b = True
+    lowered = lower_loops(graph_def)
+    assert ops_of(lowered) >= {"Enter", "Merge"}
+    written = raised(lowered)
+    assert ops_of(written) & {"Enter", "Merge"} == set()
+    # The functions that the loop was before are there still, and have it as an argument.
+    bodies = [each for each in written.library.function if "variable_0" in str(each.signature)]
+    (body,) = (each for each in bodies if any(node.op == "Reshape" for node in each.node_def))
+    by_name = {node.name: node for node in body.node_def}
+    (source,) = (node for node in body.node_def if node.op == "Reshape")
+    while source.op != "Const":
+        source = by_name[source.input[-1].partition(":")[0]]
+    assert tf.make_ndarray(source.attr["value"].tensor).tolist() == [2, 3]
+    rebuilt = build_function(written, function, interface_of(function))
+    given = tf.reshape(tf.range(24.0), (4, 6))
+    found, expected = (tf.nest.flatten(one(given))[0].numpy() for one in (rebuilt, function))
+    assert found.tobytes() == expected.tobytes()
 
 
 def test_a_graph_without_such_loops_stays_the_same_object() -> None:
