@@ -89,7 +89,9 @@ class Attempts(NamedTuple):
         Where the graph as it is does not, its loops run in segments; see `CheckpointLoops`. That
         comes first where a single operation, as a loop is one, needs more than the budget, and
         where loops keep more than that together. Where they can, loops that Grappler has taken
-        apart are one operation each in all attempts: what follows one waits for all of it.
+        apart are one operation each in all attempts: what follows one waits for all of it. Where
+        they cannot, they are so only if the budget is not kept otherwise: what an operation reads
+        can be computed again, what enters a loop of Switch and Merge cannot.
         """
         pipeline, best = self.pipeline, None
         approaching = time_for_planning(pipeline).share(_SHARE_OF_APPROACHES)

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 
 from memopt.buffers.buffer_graph import simulate
 from memopt.graph.functiondef import Library
-from memopt.graph.op_types import called_functions, turns_at_once
+from memopt.graph.op_types import called_functions
 from memopt.graph.traversal import Numbering
-from memopt.rematerialization.rewriting.function_budgets import find_calls
+from memopt.rematerialization.rewriting.function_budgets import find_calls, runs_at_once
 from memopt.sequencing.step import Step
-from memopt.shapes.function_calls import LOOPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from memopt.buffers.buffer_graph import MemoryTimeline
-    from memopt.graph.graph import Node
     from memopt.optimization.prepared import Part
 
 
@@ -68,9 +66,5 @@ def _with_more(step: Step, more_bytes: Mapping[str, int], threads: int) -> Step:
     scratch_bytes = list(graph.scratch_bytes)
     for number, names in find_calls(graph.nodes, library).items():
         most = max(more_bytes.get(name, 0) for name in names)
-        scratch_bytes[number] += most * _runs_at_once(graph.nodes[number], threads)
+        scratch_bytes[number] += most * runs_at_once(graph.nodes[number], threads)
     return replace(step, buffer_graph=replace(graph, scratch_bytes=scratch_bytes))
-
-
-def _runs_at_once(node: Node, threads: int) -> int:
-    return min(turns_at_once(node), threads) if node.op in LOOPS else 1

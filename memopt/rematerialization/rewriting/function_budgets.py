@@ -41,11 +41,6 @@ class Caller(NamedTuple):
     calls: Mapping[int, Sequence[str]]
     threads: int = 1
 
-    def at_once(self, node: int) -> int:
-        """How often what a node runs may run at the same moment: so many turns of a loop."""
-        called = self.timeline.buffer_graph.nodes[node]
-        return min(self.threads, op_types.turns_at_once(called)) if called.op in LOOPS else 1
-
 
 class BodyLimits:
     """What may be in use while each body runs, what its caller gives it included.
@@ -107,6 +102,11 @@ def find_calls(nodes: Sequence[Node], library: Library) -> dict[int, tuple[str, 
     return calls
 
 
+def runs_at_once(node: Node, threads: int) -> int:
+    """How often what a node runs may run at the same moment: so many turns of a loop."""
+    return min(threads, op_types.turns_at_once(node)) if node.op in LOOPS else 1
+
+
 def called_budgets(
     caller: Caller, limit_bytes: int, peaks_bytes: Mapping[str, int]
 ) -> dict[str, int]:
@@ -139,7 +139,7 @@ def called_budgets(
         used_bytes = timeline.usage_bytes[position] - timeline.held_bytes
         spare_bytes = limit_bytes - used_bytes
         if spare_bytes > 0:
-            spare_bytes //= caller.at_once(node)
+            spare_bytes //= runs_at_once(timeline.buffer_graph.nodes[node], caller.threads)
         left_bytes = max(0, own_bytes + spare_bytes)
         for name in functions:
             budgets[name] = min(budgets.get(name, left_bytes), left_bytes)
