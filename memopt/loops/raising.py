@@ -15,7 +15,7 @@ from memopt.loops.function_body import Value
 from memopt.shapes.constants import constant_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
     from tensorflow.core.framework.function_pb2 import FunctionDef
@@ -32,7 +32,9 @@ RAISED = "_memopt_raised"
 _LISTS = frozenset({"TensorListPushBack", "TensorListPopBack", "TensorListSetItem"})
 
 
-def raise_loops(graph_def: GraphDef, shape_of: ShapeOf) -> GraphDef:
+def raise_loops(
+    graph_def: GraphDef, shape_of: ShapeOf, fed: Collection[str] = frozenset()
+) -> GraphDef:
     """A graph in which loops with lists are operations that run functions.
 
     TensorFlow writes loops as such and takes them apart before Grappler sees them. What a turn is
@@ -43,6 +45,7 @@ def raise_loops(graph_def: GraphDef, shape_of: ShapeOf) -> GraphDef:
     Args:
         graph_def: The graph; it is not changed.
         shape_of: The shape of a tensor, `node:port`, as far as it is known.
+        fed: Names of nodes whose output the caller gives, whatever they are.
 
     Returns:
         The graph; the same object where it has no such loop.
@@ -52,7 +55,7 @@ def raise_loops(graph_def: GraphDef, shape_of: ShapeOf) -> GraphDef:
         loops = _find_loops(from_graph_def(graph_def))
         if not loops:
             break
-        graph_def = _written(graph_def, loops, shape_of)
+        graph_def = _written(graph_def, loops, shape_of, fed)
     return graph_def
 
 
@@ -228,7 +231,9 @@ def _require(is_so: bool, otherwise: str) -> None:
         raise _UnraisedError(otherwise)
 
 
-def _written(graph_def: GraphDef, loops: Sequence[_Loop], shape_of: ShapeOf) -> GraphDef:
+def _written(
+    graph_def: GraphDef, loops: Sequence[_Loop], shape_of: ShapeOf, fed: Collection[str]
+) -> GraphDef:
     """The graph with loops as operations."""
     written = type(graph_def)()
     written.versions.CopyFrom(graph_def.versions)
@@ -248,9 +253,13 @@ def _written(graph_def: GraphDef, loops: Sequence[_Loop], shape_of: ShapeOf) -> 
         test, body = (take_name(f"{called}_{role}", names) for role in ("cond", "body"))
         values = _values(loop, shape_of)
         dtypes = [value.dtype for value in values]
-        tested = _function(test, loop, loop.test, [loop.condition.inputs[0]], [DT_BOOL])
-        written.library.function.append(tested)
-        written.library.function.append(_function(body, loop, loop.body, _results(loop), dtypes))
+        constants = _constants(loop, fed)
+        tested = loop.condition.inputs[:1]
+        for function in (
+            _function(test, loop, loop.test, tested, [DT_BOOL], constants),
+            _function(body, loop, loop.body, _results(loop), dtypes, constants),
+        ):
+            written.library.function.append(function)
         _add_loop(written, name, loop, positional_attributes(test, body, values))
     for node_def in graph_def.node:
         if node_def.name not in gone:
@@ -307,7 +316,7 @@ def _results(loop: _Loop) -> list[Tensor]:
     ]
 
 
-def _constants(loop: _Loop) -> dict[int, Node]:
+def _constants(loop: _Loop, fed: Collection[str]) -> dict[int, Node]:
     """By position of a variable: the few integers that it is in every turn.
 
     In a function they are what shapes can be told from; what it is given tells nothing.
@@ -319,7 +328,8 @@ def _constants(loop: _Loop) -> dict[int, Node]:
             closing = closing.node.inputs[0]
         is_handed_on = closing is None or loop.given.get(closing) == position
         source = variable.enter.inputs[0].node
-        if is_handed_on and constant_numbers(source) is not None:
+        is_constant = source.name not in fed and constant_numbers(source) is not None
+        if is_handed_on and is_constant:
             found[position] = source
     return found
 
@@ -330,6 +340,7 @@ def _function(
     nodes: Iterable[Node],
     results: Sequence[Tensor],
     dtypes: Sequence[int],
+    constants: Mapping[int, Node],
 ) -> FunctionDef:
     """A function of a loop: it is given all variables, and gives some tensors of a turn.
 
@@ -339,6 +350,7 @@ def _function(
         nodes: Its operations.
         results: The tensors.
         dtypes: Their types.
+        constants: By position of a variable: the constant that its operations read instead.
     """
     from tensorflow.core.framework import function_pb2
 
@@ -360,13 +372,15 @@ def _function(
         }
         copies[node] = body.add_node(node.name, node.op, device=node.device, attributes=attributes)
 
-    constants = {
+    read_positions = {loop.given.get(t, -1) for node in copies for t in node.inputs}
+    values = {
         position: body.add_node(
             free_name(f"variable_{position}_value", taken, "_"),
             "Const",
             attributes={key: constant.attributes[key] for key in ("dtype", "value")},
         ).output()
-        for position, constant in _constants(loop).items()
+        for position, constant in constants.items()
+        if position in read_positions
     }
 
     def copied(tensor: Tensor) -> Tensor:
@@ -375,8 +389,8 @@ def _function(
         return copies[tensor.node].output(tensor.port)
 
     def read(tensor: Tensor) -> Tensor:
-        constant = constants.get(loop.given.get(tensor, -1))
-        return copied(tensor) if constant is None else constant
+        value = values.get(loop.given.get(tensor, -1))
+        return copied(tensor) if value is None else value
 
     for node, copy in copies.items():
         waits = {copies[each]: None for each in node.control_inputs if each in copies}

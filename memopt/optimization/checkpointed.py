@@ -86,7 +86,7 @@ def with_functions(source: Source) -> Source:
         known = properties.certain.tensor(tensor)
         return None if known is None else known.shape
 
-    graph_def = raise_loops(item.graph_def, shape_of)
+    graph_def = raise_loops(item.graph_def, shape_of, Context.of_item(item, properties).fed)
     if graph_def is item.graph_def:
         return source
     item = replace(item, graph_def=graph_def)

@@ -143,6 +143,11 @@ def test_integers_that_every_turn_is_given_are_constants_in_the_function() -> No
     while source.op != "Const":
         source = by_name[source.input[-1].partition(":")[0]]
     assert tf.make_ndarray(source.attr["value"].tensor).tolist() == [2, 3]
+    # What is fed may be something else.
+    fed = {node.name for node in lowered.node if node.op == "Const"}
+    functions = raise_loops(lowered, lambda _: None, fed).library.function
+    assert "variable_3_value" in str(written.library.function)
+    assert "variable_3_value" not in str(functions)
     rebuilt = build_function(written, function, interface_of(function))
     given = tf.reshape(tf.range(24.0), (4, 6))
     found, expected = (tf.nest.flatten(one(given))[0].numpy() for one in (rebuilt, function))
