@@ -1,4 +1,4 @@
-"""Keras models of many kinds of layers each: recognition, diffusion, capsules, adversaries."""
+"""Keras models of many kinds of layers each, or trained in ways of their own."""
 
 from __future__ import annotations
 
@@ -142,7 +142,49 @@ def adversary(batch: int = 32, size: int = 32) -> KerasTraining:
     return KerasTraining(model, pictures, _numbers(batch, 1))
 
 
+def private(batch: int = 64, width: int = 128) -> KerasTraining:
+    """Gradients of each sample, clipped by itself: those of differential privacy, without noise."""
+    import keras
+    import tensorflow as tf
+    from keras import layers
+
+    hidden = [layers.Dense(width, activation="gelu") for _ in range(6)]
+    net = keras.Sequential([keras.Input((64,)), *hidden, layers.Dense(10)])
+
+    class Private(keras.Model):  # type: ignore[misc]
+        """What is applied is the mean over samples."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def call(self, x: Any) -> Any:
+            return self.net(x)
+
+        def train_step(self, data: Any) -> dict[str, Any]:
+            variables = self.net.trainable_variables
+
+            def clipped(sample: Any) -> tuple[list[Any], Any]:
+                features, label = sample
+                with tf.GradientTape() as tape:
+                    said = self.net(features[None])
+                    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(label[None], said)
+                    loss = losses[0]
+                gradients = tape.gradient(loss, variables)
+                norm = tf.linalg.global_norm(gradients)
+                return [gradient / tf.maximum(1.0, norm) for gradient in gradients], loss
+
+            gradients, losses = tf.vectorized_map(clipped, (data[0], data[1]))
+            self.optimizer.apply([tf.reduce_mean(each, 0) for each in gradients], variables)
+            return {"loss": tf.reduce_mean(losses)}
+
+    model = Private()
+    model.build((None, 64))
+    model.compile(keras.optimizers.SGD(0.1))
+    return KerasTraining(model, _numbers(batch, 64), _classes(10, batch))
+
+
 COMPOSED: dict[str, Callable[[], KerasTraining]] = {
-    build.__name__: build for build in (recognizer, diffusion, capsules, adversary)
+    build.__name__: build for build in (recognizer, diffusion, capsules, adversary, private)
 }
 """Builders by name."""
