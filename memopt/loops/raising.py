@@ -255,11 +255,12 @@ def _written(
         dtypes = [value.dtype for value in values]
         constants = _constants(loop, fed)
         tested = loop.condition.inputs[:1]
-        for function in (
-            _function(test, loop, loop.test, tested, [DT_BOOL], constants),
-            _function(body, loop, loop.body, _results(loop), dtypes, constants),
-        ):
-            written.library.function.append(function)
+        written.library.function.extend(
+            (
+                _function(test, loop, loop.test, tested, [DT_BOOL], constants),
+                _function(body, loop, loop.body, _results(loop), dtypes, constants),
+            )
+        )
         _add_loop(written, name, loop, positional_attributes(test, body, values))
     for node_def in graph_def.node:
         if node_def.name not in gone:

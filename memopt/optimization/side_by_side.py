@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from memopt.buffers.buffer_graph import simulate
 from memopt.graph.functiondef import Library
-from memopt.graph.op_types import called_functions
 from memopt.graph.traversal import Numbering
 from memopt.rematerialization.rewriting.function_budgets import find_calls, runs_at_once
 from memopt.sequencing.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from memopt.buffers.buffer_graph import MemoryTimeline
     from memopt.optimization.prepared import Part
@@ -31,10 +30,10 @@ def run_parts(parts: Sequence[Part]) -> MemoryTimeline:
     Args:
         parts: The main graph, which is not empty, and the bodies that it calls, callers first.
     """
-    main = parts[0]
+    main, *bodies = parts
     threads = main.context.inter_op_threads
     more_bytes: dict[str, int] = {}
-    for body in _callees_first(parts) if threads > 1 else ():
+    for body in _callees_first(bodies) if threads > 1 else ():
         step = Step.in_context(body.graph, body.context)
         one_by_one = simulate(step.buffer_graph, Numbering.of(body.graph).order)
         together = _with_more(step, more_bytes, threads).run(threads)
@@ -43,18 +42,15 @@ def run_parts(parts: Sequence[Part]) -> MemoryTimeline:
     return _with_more(Step.in_context(main.graph, main.context), more_bytes, threads).run(threads)
 
 
-def _callees_first(parts: Sequence[Part]) -> list[Part]:
+def _callees_first(bodies: Iterable[Part]) -> Iterator[Part]:
     """The bodies, each after those that it calls."""
-    known = {part.function: part for part in parts if len(part.graph)}
-    calls = {}
-    for name, part in known.items():
-        library = part.graph.library
-        if library is None:
-            return []
-        called = chain.from_iterable(called_functions(node, library) for node in part.graph)
-        calls[name] = [each for each in dict.fromkeys(called) if each in known]
-    order = TopologicalSorter(calls).static_order()
-    return [known[name] for name in order if name != parts[0].function]
+    known = {body.function: body for body in bodies if len(body.graph)}
+    calls: dict[str, list[str]] = {}
+    for name, body in known.items():
+        library = body.graph.library
+        found = find_calls(tuple(body.graph), library) if isinstance(library, Library) else {}
+        calls[name] = [each for each in chain.from_iterable(found.values()) if each in known]
+    return (known[name] for name in TopologicalSorter(calls).static_order())
 
 
 def _with_more(step: Step, more_bytes: Mapping[str, int], threads: int) -> Step:

@@ -164,7 +164,7 @@ def with_declared(properties: Properties, item: GrapplerItem) -> Properties:
     return properties if completed is None else _completed(properties, item, completed, {})
 
 
-def with_popped(properties: Properties, item: GrapplerItem) -> Properties:
+def with_list_elements(properties: Properties, item: GrapplerItem) -> Properties:
     """What is known of a graph's tensors, and of what loops take out of lists.
 
     Args:

@@ -15,7 +15,7 @@ from memopt.plugin.calls import data_may_end, find_open_input, find_shapes, usua
 from memopt.plugin.capture import current_capture
 from memopt.plugin.configs import config_of_functions, config_of_session
 from memopt.plugin.deadline import deadline
-from memopt.plugin.inferred_shapes import with_assumed, with_declared, with_popped
+from memopt.plugin.inferred_shapes import with_assumed, with_declared, with_list_elements
 from memopt.plugin.native_item import is_function, item_of, read_names, read_shapes
 from memopt.plugin.policy import Policy, Unset, current_policy
 from memopt.plugin.records import (
@@ -245,7 +245,7 @@ def _as_known(
 ) -> tuple[Properties, GrapplerItem]:
     """All that is known of a graph's tensors, and its use, with the shapes of one call."""
     known, item = with_assumed(inferred, item, shapes)
-    return with_popped(with_declared(known, item), item), item
+    return with_list_elements(with_declared(known, item), item), item
 
 
 def _check_sizes(open_input: str, policy: Policy) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.buffers.assignment import buffer_graph_of
 from memopt.buffers.buffer_graph import simulate
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from memopt.context import Context
     from memopt.costs.cost_model import CostModel
     from memopt.graph.graph import Graph
+    from memopt.sequencing.windows import HighestUsage
     from memopt.shapes.properties import Properties
 
 
@@ -189,7 +190,10 @@ class Step:
         Args:
             threads: How many operations can run at once.
         """
-        return self._run(threads)[0]
+        ordered = self._in_windows(threads)
+        if ordered is None:
+            return self._without_windows(threads)
+        return _raised(ordered, ordered.highest.first_bytes)
 
     def usage_while_running(self, threads: int = 1) -> MemoryTimeline:
         """The same, but at each node stands the most that may be in use while that node runs.
@@ -199,30 +203,33 @@ class Step:
         Args:
             threads: How many operations can run at once.
         """
-        return self._run(threads)[1]
-
-    def _run(self, threads: int) -> tuple[MemoryTimeline, MemoryTimeline]:
-        numbering = Numbering.of(self.graph)
-        order = [numbering.place(node) for node in self.graph.order]
-        if self.devices is not None and order:
-            producers = self.buffer_graph.producers
-            together = self.devices.side_by_side(producers, order, self.times_ns)
-            timeline = simulate(self.buffer_graph, together)
-            return timeline, timeline
-        if threads <= 1:
-            timeline = self.run_freely()
-            return timeline, timeline
-        ordered = self._in_windows(order, threads) if order else None
+        ordered = self._in_windows(threads)
         if ordered is not None:
-            return ordered
-        timeline = self.run_freely(threads)
-        everywhere = [timeline.peak_bytes] * len(timeline.sequence)
-        return timeline, replace(timeline, usage_bytes=everywhere)
+            return _raised(ordered, ordered.highest.running_bytes)
+        timeline = self._without_windows(threads)
+        if threads <= 1 or (self.devices is not None and self._order):
+            return timeline
+        return replace(timeline, usage_bytes=[timeline.peak_bytes] * len(timeline.sequence))
 
-    def _in_windows(
-        self, order: Sequence[int], threads: int
-    ) -> tuple[MemoryTimeline, MemoryTimeline] | None:
-        """The memory of the step in an order that edges hold it to; `None` if they do not."""
+    @property
+    def _order(self) -> list[int]:
+        """The order that edges hold the nodes to; empty if none is known."""
+        numbering = Numbering.of(self.graph)
+        return [numbering.place(node) for node in self.graph.order]
+
+    def _without_windows(self, threads: int) -> MemoryTimeline:
+        """The memory of the step where no order leaves room for several operations at once."""
+        order = self._order
+        if self.devices is None or not order:
+            return self.run_freely(threads)
+        together = self.devices.side_by_side(self.buffer_graph.producers, order, self.times_ns)
+        return simulate(self.buffer_graph, together)
+
+    def _in_windows(self, threads: int) -> _InWindows | None:
+        """The step in an order that edges hold it to, on threads; `None` if they do not."""
+        order = self._order
+        if threads <= 1 or self.devices is not None or not order:
+            return None
         # Late, because of numpy: what needs no windows starts sooner.
         from memopt.sequencing.windows import highest_usage
 
@@ -232,10 +239,7 @@ class Step:
             return None
         chain = chains[0]
         highest = highest_usage(timeline, chain.nodes, threads, chain.branches)
-        if highest is None:
-            return None
-        first, running = (_raised(timeline, chain.nodes, usage) for usage in highest)
-        return first, running
+        return None if highest is None else _InWindows(timeline, chain.nodes, highest)
 
     def run_freely(self, threads: int = 1) -> MemoryTimeline:
         """The memory of the step as TensorFlow would run it if nobody ordered it.
@@ -262,10 +266,23 @@ class Step:
         return simulate(self.buffer_graph, sequence)
 
 
-def _raised(
-    timeline: MemoryTimeline, chain: Sequence[int], usage_bytes: Sequence[int]
-) -> MemoryTimeline:
+class _InWindows(NamedTuple):
+    """A step that edges hold to an order, in which operations may run side by side.
+
+    Attributes:
+        timeline: Its memory, one operation at a time.
+        chain: The nodes that are ordered.
+        highest: What is in use at most while they run.
+    """
+
+    timeline: MemoryTimeline
+    chain: Sequence[int]
+    highest: HighestUsage
+
+
+def _raised(ordered: _InWindows, usage_bytes: Sequence[int]) -> MemoryTimeline:
     """A timeline with what may be in use while operations run side by side."""
+    timeline, chain, _ = ordered
     position = {node: number for number, node in enumerate(timeline.sequence)}
     raised = list(timeline.usage_bytes)
     for node, usage in zip(chain, usage_bytes, strict=True):

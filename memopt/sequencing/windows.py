@@ -13,6 +13,7 @@ there are threads. What they free is not counted.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -93,16 +94,29 @@ def find_windows(
     return waits
 
 
-class HighestUsage(NamedTuple):
+@dataclass(frozen=True)
+class HighestUsage:
     """What is in use at most in any execution that a graph's edges allow, by place in a chain.
 
     Attributes:
         first_bytes: While that operation is the first that has not ended.
-        running_bytes: While it may run, be it the first or one that runs ahead of others.
+        ancestors: By place, as bits by distance: what comes before.
     """
 
     first_bytes: list[int]
-    running_bytes: list[int]
+    ancestors: Sequence[int]
+
+    @property
+    def running_bytes(self) -> list[int]:
+        """While an operation may run, be it the first or one that runs ahead of others."""
+        first = np.array(self.first_bytes, np.int64)
+        running = first.copy()
+        follows = _bits_of(self.ancestors)
+        for distance in range(1, min(MOST_AHEAD + 1, len(first))):
+            beside = np.where(_is_free(follows, distance), first[:-distance], 0)
+            running[distance:] = np.maximum(running[distance:], beside)
+        found: list[int] = running.tolist()
+        return found
 
 
 def highest_usage(
@@ -129,13 +143,7 @@ def highest_usage(
         if needed & ~bits & ((1 << (place + 1)) - 1):
             return None
     *_, furthest = _usages_by_distance(timeline, chain, ancestors, threads)
-    running = furthest.copy()
-    follows = _bits_of(ancestors)
-    for distance in range(1, min(MOST_AHEAD + 1, len(chain))):
-        is_free = _is_free(follows, distance)
-        beside = np.where(is_free, furthest[:-distance], 0)
-        running[distance:] = np.maximum(running[distance:], beside)
-    return HighestUsage(furthest.tolist(), running.tolist())
+    return HighestUsage(furthest.tolist(), ancestors)
 
 
 def _bits_of(ancestors: Sequence[int]) -> npt.NDArray[np.uint8]:

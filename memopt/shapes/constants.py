@@ -6,6 +6,8 @@ from math import prod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tensorflow.core.framework.tensor_pb2 import TensorProto
+
     from memopt.graph.graph import Node
 
 _MOST_NUMBERS = 64
@@ -17,9 +19,13 @@ _INTEGER_TYPES = {3: "<i4", 9: "<i8"}
 def constant_numbers(node: Node) -> tuple[int, ...] | None:
     """The integers that a constant holds; `None` for a large one and for what is no constant."""
     value = node.attributes.get("value")
-    if node.op != "Const" or value is None or value.tensor.dtype not in _INTEGER_TYPES:
+    return tensor_numbers(value.tensor) if node.op == "Const" and value is not None else None
+
+
+def tensor_numbers(tensor: TensorProto) -> tuple[int, ...] | None:
+    """The integers that a message holds; `None` for many of them, and for other numbers."""
+    if tensor.dtype not in _INTEGER_TYPES:
         return None
-    tensor = value.tensor
     count = prod(dimension.size for dimension in tensor.tensor_shape.dim)
     if count > _MOST_NUMBERS:
         return None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph import op_types
+from memopt.graph.copy_names import free_name
 from memopt.shapes.list_origins import before, find_maker, output_of
 from memopt.shapes.tensor_properties import set_shape, tensor_properties
 from memopt.shapes.turn_constants import find_turn_constants, small_integers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
@@ -81,14 +82,14 @@ def with_told_shapes(graph_def: GraphDef, known: Known) -> tuple[GraphDef, dict[
         if filling is None:
             continue
         shape = _shape_told(filling.tensors, by_name, known) if node.op == _POP else None
-        shaped[node.name] = _unused(f"{node.name}/{_SHAPED}", by_name)
+        shaped[node.name] = free_name(f"{node.name}/{_SHAPED}", by_name, "_")
         added = completed.node.add(name=shaped[node.name])
         if shape is None:
             _ensure_shape(added, node, filling.told)
         else:
             _tell_shape(added, node, filling.told, shape)
     told = {(name, _READERS[by_name[name].op].port): other for name, other in shaped.items()}
-    told.update(_add_constants(completed, by_name))
+    told.update(find_turn_constants(by_name))
     for node in completed.node[: len(graph_def.node)]:
         # It may name nodes that Grappler has taken out.
         node.attr.pop(op_types.COLOCATED, None)
@@ -144,22 +145,6 @@ def _length_of(stack: NodeDef, filler: NodeDef, by_name: Mapping[str, NodeDef]) 
     return numbers[0] if len(numbers) == 1 else None
 
 
-def _add_constants(
-    completed: GraphDef, by_name: Mapping[str, NodeDef]
-) -> dict[tuple[str, int], str]:
-    """Add the constants that turns are given; by tensor that they read: the constant's name."""
-    added: dict[str, str] = {}
-    told = {}
-    for tensor, constant in find_turn_constants(by_name).items():
-        if constant not in added:
-            added[constant] = _unused(f"{constant}/{_SHAPED}", by_name)
-            copy = completed.node.add(name=added[constant], op="Const")
-            copy.attr["dtype"].CopyFrom(by_name[constant].attr["dtype"])
-            copy.attr["value"].CopyFrom(by_name[constant].attr["value"])
-        told[tensor] = added[constant]
-    return told
-
-
 def _ensure_shape(added: NodeDef, reader: NodeDef, told: TensorProperties) -> None:
     """Let a node hand on what is taken out, which has the shape of what was put in."""
     added.op = "EnsureShape"
@@ -208,12 +193,6 @@ def _shape_told(
             if told is not None and told.is_known:
                 return told.shape
     return None
-
-
-def _unused(name: str, names: Container[str]) -> str:
-    while name in names:
-        name += "_"
-    return name
 
 
 def _next_value(tensor: str, by_name: Mapping[str, NodeDef]) -> str:

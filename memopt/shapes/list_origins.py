@@ -20,18 +20,15 @@ def output_of(tensor: str) -> tuple[str, int]:
     return node, int(port or 0)
 
 
-def find_maker(
-    tensor: str, by_name: Mapping[str, NodeDef], op: str, *, has_left: bool = False
-) -> NodeDef | None:
+def find_maker(tensor: str, by_name: Mapping[str, NodeDef], op: str) -> NodeDef | None:
     """The operation of a kind that made a list, if nothing but loops hands it on from there.
 
     Args:
         tensor: The list.
         by_name: The nodes of the graph.
         op: The kind.
-        has_left: Whether it comes from the turns of the loop in which it is, not from before it.
     """
-    name = output_of(tensor)[0]
+    name, has_left = output_of(tensor)[0], False
     seen = set()
     while (name, has_left) not in seen and name in by_name:
         seen.add((name, has_left))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING
 
 from memopt.graph import op_types
+from memopt.shapes.constants import tensor_numbers
 from memopt.shapes.list_origins import output_of
 
 if TYPE_CHECKING:
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-_NUMBERS = (3, 9)
-"""int32 and int64."""
 _MOST_NUMBERS = 16
 """More than a shape or a list of axes has."""
 _TURN = 1
@@ -47,19 +45,14 @@ def find_turn_constants(by_name: Mapping[str, NodeDef]) -> dict[tuple[str, int],
 
 def small_integers(node: NodeDef) -> tuple[int, ...]:
     """What a Const of a few integers holds; nothing for others, and where it is damaged."""
-    from tensorflow.python.framework import tensor_util
-
     # To ask a node for what it has not would put it in.
     if node.op != "Const" or "value" not in node.attr:
         return ()
-    tensor = node.attr["value"].tensor
-    sizes = [dimension.size for dimension in tensor.tensor_shape.dim]
-    if tensor.dtype not in _NUMBERS or prod(sizes) > _MOST_NUMBERS:
-        return ()
     try:
-        return tuple(int(each) for each in tensor_util.MakeNdarray(tensor).flat)
-    except (TypeError, ValueError):
+        numbers = tensor_numbers(node.attr["value"].tensor) or ()
+    except ValueError:
         return ()
+    return numbers if len(numbers) <= _MOST_NUMBERS else ()
 
 
 def _is_for_all_turns(enter: NodeDef) -> bool:
