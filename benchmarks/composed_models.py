@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
 from keras_models import KerasTraining, _classes, _numbers
+from support.sample_gradients import with_sample_gradients
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,38 +153,12 @@ def private(batch: int = 64, width: int = 128) -> KerasTraining:
     import tensorflow as tf
     from keras import layers
 
+    def loss_of(label: Any, said: Any) -> Any:
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(label[None], said)[0]
+
     hidden = [layers.Dense(width, activation="gelu") for _ in range(6)]
     net = keras.Sequential([keras.Input((64,)), *hidden, layers.Dense(10)])
-
-    class Private(keras.Model):  # type: ignore[misc]
-        """What is applied is the mean over samples."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = net
-
-        def call(self, x: Any) -> Any:
-            return self.net(x)
-
-        def train_step(self, data: Any) -> dict[str, Any]:
-            variables = self.net.trainable_variables
-
-            def clipped(sample: Any) -> tuple[list[Any], Any]:
-                features, label = sample
-                with tf.GradientTape() as tape:
-                    said = self.net(features[None])
-                    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(label[None], said)
-                    loss = losses[0]
-                gradients = tape.gradient(loss, variables)
-                norm = tf.linalg.global_norm(gradients)
-                return [gradient / tf.maximum(1.0, norm) for gradient in gradients], loss
-
-            gradients, losses = tf.vectorized_map(clipped, (data[0], data[1]))
-            self.optimizer.apply([tf.reduce_mean(each, 0) for each in gradients], variables)
-            return {"loss": tf.reduce_mean(losses)}
-
-    model = Private()
-    model.build((None, 64))
+    model = with_sample_gradients(net, loss_of, None)
     model.compile(keras.optimizers.SGD(0.1))
     return KerasTraining(model, _numbers(batch, 64), _classes(10, batch))
 
