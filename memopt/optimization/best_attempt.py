@@ -38,6 +38,12 @@ _SHARE_OF_APPROACHES = 0.8
 """Of the time for planning, after how much of it none is begun any more."""
 _LEAST_MORE = 10
 """The part of what seemed enough that is added at least where it was not."""
+_RETURNS = 2
+"""How often fewer turns run again than were enough, before what was found so far is taken."""
+_LEAST_LESS = 10
+"""The part of what was enough that has to be left out at least for another attempt."""
+_LEAST_SPARE = 20
+"""The part of the budget that has to be left at least for one."""
 
 
 class Optimizer(Protocol):
@@ -64,6 +70,31 @@ class _Loops(NamedTuple):
     prepared: Prepared
     raised: Source
     least: Source
+
+
+class _Asked(NamedTuple):
+    """How much less loops were asked to keep.
+
+    Attributes:
+        too_few_bytes: What was not enough for the budget.
+        enough_bytes: What is, or what is to be tried.
+        reasons: What is done to loops where that is enough.
+    """
+
+    too_few_bytes: int
+    enough_bytes: int
+    reasons: tuple[str, ...]
+
+    def more(self, more_bytes: int) -> _Asked:
+        """What is to be tried where that was not enough."""
+        return self._replace(
+            too_few_bytes=self.enough_bytes, enough_bytes=self.enough_bytes + more_bytes
+        )
+
+    def less(self, spare_bytes: int) -> int:
+        """What may be enough, where a step that keeps the budget leaves so much of it."""
+        halfway_bytes = (self.too_few_bytes + self.enough_bytes) // 2
+        return max(self.enough_bytes - spare_bytes, halfway_bytes)
 
 
 class Attempts(NamedTuple):
@@ -110,12 +141,12 @@ class Attempts(NamedTuple):
             best = self._best_of(whole, without_lowest(pipeline))
             if keeps_budgets(best):
                 return best
-        best = self._approached(best, _Loops(prepared, raised, least), approaching)
-        if best is not None and keeps_budgets(best):
-            return best
-        best = _better(self._result(least, prepared, pipeline, is_first=best is None), best)
+        loops = _Loops(prepared, raised, least)
+        best, asked = self._approached(best, loops, approaching)
+        if best is None or not keeps_budgets(best):
+            best = _better(self._result(least, prepared, pipeline, is_first=best is None), best)
         if keeps_budgets(best):
-            return best
+            return self._with_fewer_turns(best, loops, asked, approaching)
         if _peaks_in_loop(_after(best)) and prepared.parts[0].context.inter_op_threads > 1:
             # Slower, and lower where a turn has much in use.
             serial = one_turn_at_a_time(pipeline)
@@ -124,7 +155,7 @@ class Attempts(NamedTuple):
 
     def _approached(
         self, best: OptimizationResult | None, loops: _Loops, time_limit: TimeLimit
-    ) -> OptimizationResult | None:
+    ) -> tuple[OptimizationResult | None, _Asked]:
         """The step with as many turns in segments as its budget asks for.
 
         What is missing to the best so far is what loops have to keep less, or to the step as it is;
@@ -135,22 +166,54 @@ class Attempts(NamedTuple):
         missing_bytes = prepared.over_bytes
         if best is not None:
             missing_bytes = limits.missing_bytes(_after(best).peak_bytes)
-        reasons = least.reasons
+        asked = _Asked(0, missing_bytes, tuple(least.reasons))
+        tried = [asked.reasons]
         for number in range(_APPROACHES):
             # One is made in any case: it takes no longer than to let all turns run again, and
             # what comes out takes less time in each step.
             if number and time_limit.is_over:
                 break
-            source = in_segments(prepared, raised, pipeline, self.simulators, missing_bytes)
-            if source.reasons in (reasons, least.reasons):
+            source = in_segments(prepared, raised, pipeline, self.simulators, asked.enough_bytes)
+            reasons = tuple(source.reasons)
+            if reasons in tried:
                 break
             result = self._result(source, prepared, pipeline, is_first=best is None)
             best = _better(result, best)
             if keeps_budgets(best):
-                break
-            reasons = source.reasons
+                return best, asked._replace(reasons=reasons)
+            tried.append(reasons)
             still_bytes = limits.missing_bytes(_after(result).peak_bytes)
-            missing_bytes += max(still_bytes, missing_bytes // _LEAST_MORE)
+            more_bytes = max(still_bytes, asked.enough_bytes // _LEAST_MORE)
+            asked = asked.more(more_bytes)
+        return best, asked
+
+    def _with_fewer_turns(
+        self, best: OptimizationResult, loops: _Loops, asked: _Asked, time_limit: TimeLimit
+    ) -> OptimizationResult:
+        """The step with fewer turns in segments than were enough, if its budget is kept then too.
+
+        What loops keep less is not all that a plan saves: it changes the rest of the step as well.
+        """
+        prepared, raised, _ = loops
+        pipeline = without_lowest(self.pipeline)
+        is_enough = {asked.reasons: True}
+        while len(is_enough) <= _RETURNS and not time_limit.is_over:
+            spare_bytes = prepared.limits.spare_bytes(_after(best).peak_bytes)
+            less_bytes = asked.less(spare_bytes)
+            if spare_bytes * _LEAST_SPARE < prepared.limits.total_bytes:
+                break
+            if (asked.enough_bytes - less_bytes) * _LEAST_LESS <= asked.enough_bytes:
+                break
+            source = in_segments(prepared, raised, pipeline, self.simulators, less_bytes)
+            reasons = tuple(source.reasons)
+            if reasons not in is_enough:
+                result = self._result(source, prepared, pipeline, is_first=False)
+                is_enough[reasons] = keeps_budgets(result)
+                best = result if is_enough[reasons] else best
+            if is_enough[reasons]:
+                asked = asked._replace(enough_bytes=less_bytes)
+            else:
+                asked = asked._replace(too_few_bytes=less_bytes)
         return best
 
     def _result(

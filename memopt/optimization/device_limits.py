@@ -42,6 +42,10 @@ class MemoryLimits(NamedTuple):
         """How much more a step needs than all devices together may have; 0 without a limit."""
         return max(0, peak_bytes - self.total_bytes) if self.total_bytes else 0
 
+    def spare_bytes(self, peak_bytes: int) -> int:
+        """How much less a step needs than all devices together may have; 0 without a limit."""
+        return max(0, self.total_bytes - peak_bytes)
+
 
 def find_limits(budget: Budget, before: MemoryTimeline) -> MemoryLimits:
     """What a budget means for a step.

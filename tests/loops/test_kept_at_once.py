@@ -12,14 +12,13 @@ from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
 from memopt.loops.kept_at_once import kept_at_once_bytes
 from memopt.optimization.best_attempt import Attempts
+from memopt.optimization.prepared import Prepared
 from memopt.optimizer import MemoryOptimizer
 from memopt.passes import CheckpointLoops, Rematerialization
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from memopt.optimization.prepared import Prepared
 
 ROWS, TURNS = 64, 20
 PAIR_BYTES = TURNS * 4 * ROWS * ROWS
@@ -135,3 +134,23 @@ def test_where_time_is_over_only_as_many_turns_run_again_as_seem_enough() -> Non
         each for each in report.graphs[0].passes if each.name.startswith(CheckpointLoops.name)
     )
     assert len(done.edits) == 1
+
+
+@pytest.mark.parametrize("is_much_missing", [True, False])
+def test_no_more_turns_run_again_than_have_to(
+    is_much_missing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though much is missing as the step is: it may need less for another reason, as its order."""
+    if is_much_missing:
+        monkeypatch.setattr(Prepared, "over_bytes", property(lambda _: 2 * PAIR_BYTES))
+    item = item_of(beside, 1)
+    report = MemoryOptimizer("ordered", budget=PAIR_BYTES).optimize(None, item).report
+    assert report.runtime is not None
+    assert report.runtime.keeps_budget
+    (reason,) = (
+        edit.reason
+        for each in report.graphs[0].passes
+        if each.name.startswith(CheckpointLoops.name)
+        for edit in each.edits
+    )
+    assert 0 < int(reason.partition(" ")[0]) <= TURNS // 2
