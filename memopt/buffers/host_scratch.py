@@ -53,8 +53,15 @@ def _columns(
     return pixels, prod(filter_shape[:-1]), filter_shape[-1]
 
 
-def _images_at_once(pixels: int, elements: int, channels: int, number_bytes: int) -> int:
-    """How many images' columns the kernels hold, whatever the batch is."""
+def images_at_once(pixels: int, elements: int, channels: int, number_bytes: int) -> int:
+    """How many images' columns the kernels hold, whatever the batch is.
+
+    Args:
+        pixels: Of what was made of each image.
+        elements: Of a filter, by channel that it makes.
+        channels: How many it makes.
+        number_bytes: The size of a number.
+    """
     work = pixels * elements + pixels * channels + elements * channels
     return divided(_WORKING_SET_BYTES // number_bytes, work)
 
@@ -68,7 +75,7 @@ def _filter_gradient(call: KernelCall) -> int:
         return 0
     sizes = _columns(call, call.inputs[2], call.outputs[0])
     number_bytes = _number_bytes(call.inputs[0])
-    return _images_at_once(*sizes, number_bytes) * sizes[0] * sizes[1] * number_bytes
+    return images_at_once(*sizes, number_bytes) * sizes[0] * sizes[1] * number_bytes
 
 
 def _input_gradient(call: KernelCall) -> int:
@@ -80,7 +87,7 @@ def _input_gradient(call: KernelCall) -> int:
     work = pixels * elements + pixels * channels + elements * channels
     alone = gradient[0] == 1 or work // call.runtime.intra_op_threads >= _LARGE_WORK_ELEMENTS
     number_bytes = _number_bytes(call.inputs[2])
-    images = 1 if alone else _images_at_once(*sizes, number_bytes)
+    images = 1 if alone else images_at_once(*sizes, number_bytes)
     return images * pixels * elements * number_bytes
 
 

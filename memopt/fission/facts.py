@@ -9,6 +9,7 @@ from memopt.accumulation.shared_inputs import find_added, root_of
 from memopt.buffers.device_types import is_on_host
 from memopt.buffers.kernel_call import Runtime
 from memopt.fission.dimensions import SPLITTABLE, Role, Shapes, find_roles
+from memopt.fission.patches import GRADIENT, patches_of
 from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT
 from memopt.graph.op_types import REF_VARIABLES
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from memopt.context import Context
     from memopt.fission.dimensions import Roles
+    from memopt.fission.patches import Patches
     from memopt.graph.graph import Graph, Node, Tensor
     from memopt.shapes.tensor_properties import TensorProperties
 
@@ -69,6 +71,16 @@ class Facts:
     def is_split(self, node: Node) -> bool:
         """Whether a node can be split."""
         return not isinstance(self.roles(node), str)
+
+    def patches(self, node: Node) -> Patches | str:
+        """What a gradient of filters reads, if it can be computed from patches, or why not."""
+        if node.op != GRADIENT:
+            return f"it is a {node.op}"
+        return self._why_not_here(node) or patches_of(node, self._properties)
+
+    def can_need_less(self, node: Node) -> bool:
+        """Whether a node can be split, or computed in a way that needs less."""
+        return self.is_split(node) or not isinstance(self.patches(node), str)
 
     def exclude(self, node: Node, why: str) -> None:
         """Let a node not be split any more."""
@@ -167,6 +179,10 @@ class Facts:
             return (
                 "it is a part itself" if is_part else f"of {node.op} no rows are known to be apart"
             )
+        return self._why_not_here(node) or self._why_not_later(node)
+
+    def _why_not_here(self, node: Node) -> str:
+        """Why a node stays whatever it computes, because of where it stands; "" if it need not."""
         if not is_on_host(node.device):
             return "that parts have the same bits is known of the host's kernels alone"
         if node.name in self._context.fed or not self._runs[node] or self._frames[node]:
@@ -175,7 +191,7 @@ class Facts:
             return "it may not run more than once"
         if any(before.op in op_types.CONTROL_FLOW for before in node.control_inputs):
             return "it waits for a branch"
-        return self._why_not_later(node)
+        return ""
 
     def _why_not_later(self, node: Node) -> str:
         reads = {self.root(tensor).node.op for tensor in node.inputs}

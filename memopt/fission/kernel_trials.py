@@ -5,21 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.cluster import system_memory_bytes
+from memopt.context import Context
 from memopt.fission.dimensions import Role, is_exact
+from memopt.fission.patches import write_patches
 from memopt.fission.regions import part_numbers
 from memopt.fission.trial_records import Outcome, Setting, Trial, TrialInput
 from memopt.graph.attributes import op_attributes
+from memopt.graph.graphdef import from_graph_def, to_graph_def
+from memopt.graph.op_types import DT_FLOAT, DT_INT32
+from memopt.graph.rewriter import Rewriter
+from memopt.item import GrapplerItem
+from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
     from memopt.buffers.kernel_call import Runtime
+    from memopt.fission.patches import Patches
     from memopt.fission.regions import Region
     from memopt.fission.trials import Trials
     from memopt.graph.graph import Node, Tensor
 
 _MOST_OF_MEMORY = 0.25
 """Of this machine's memory, what a trial may take: the sizes are whatever a file declares."""
+_GRADIENT = "filters"
 _FUSED = {"Conv2D": "BiasAdd"}
 """What oneDNN may make one operation of with what reads it."""
 
@@ -54,6 +65,52 @@ def find_unequal(region: Region, parts: int, trials: Trials) -> dict[Node, Outco
         if outcome is not Outcome.EQUAL:
             unequal.setdefault(group[0], outcome)
     return unequal
+
+
+def try_patches(node: Node, patches: Patches, trials: Trials) -> Outcome:
+    """Whether a gradient of filters has the same bits if it is computed from patches.
+
+    Args:
+        node: The gradient.
+        patches: What it reads and makes.
+        trials: Makes the trial.
+    """
+    # Both results, what is read and what is made on the way.
+    if 2 * patches.need_bytes > _MOST_OF_MEMORY * system_memory_bytes():
+        return Outcome.TOO_LARGE
+    graph_def, inputs = _gradient_alone(node, patches)
+    item = GrapplerItem(graph_def, feed=tuple(each.name for each in inputs), fetch=(_GRADIENT,))
+    rewriter = Rewriter(from_graph_def(graph_def))
+    with rewriter.edit("the same from patches"):
+        context = Context.of_item(item, Properties.of(item))
+        write_patches(rewriter, context, rewriter.graph[_GRADIENT], patches)
+    whole, otherwise = (
+        each.SerializeToString(deterministic=True)
+        for each in (graph_def, to_graph_def(rewriter.graph))
+    )
+    return trials.outcome(Trial(((1, whole),), inputs, (f"{_GRADIENT}:0",), (1,), otherwise))
+
+
+def _gradient_alone(node: Node, patches: Patches) -> tuple[GraphDef, tuple[TrialInput, ...]]:
+    """A gradient of filters in a graph of its own, and what is fed there."""
+    from tensorflow.core.framework import graph_pb2
+    from tensorflow.python.framework import tensor_util
+
+    graph_def = graph_pb2.GraphDef()
+    shapes = {"image": patches.image, "gradient": patches.gradient}
+    for name, shape in shapes.items():
+        placeholder = graph_def.node.add(name=name, op="Placeholder")
+        placeholder.attr["dtype"].type = DT_FLOAT
+        for size in shape:
+            placeholder.attr["shape"].shape.dim.add(size=size)
+    sizes = graph_def.node.add(name="sizes", op="Const")
+    sizes.attr["dtype"].type = DT_INT32
+    sizes.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(patches.filters, DT_INT32))
+    added = graph_def.node.add(name=_GRADIENT, op=node.op, input=["image", "sizes", "gradient"])
+    for key, value in sorted(op_attributes(node.attributes).items()):
+        added.attr[key].CopyFrom(value)
+    given = (TrialInput(name, DT_FLOAT, shape, is_split=False) for name, shape in shapes.items())
+    return graph_def, tuple(given)
 
 
 def _size_bytes(region: Region, group: Sequence[Node]) -> int:

@@ -49,12 +49,14 @@ class Trial(NamedTuple):
         inputs: Their placeholders.
         outputs: The tensors to compare.
         shares: How many units each part has; they add up to the whole.
+        otherwise: Instead of parts: a serialized GraphDef that computes the same in another way.
     """
 
     graphs: tuple[tuple[int, bytes], ...]
     inputs: tuple[TrialInput, ...]
     outputs: tuple[str, ...]
     shares: tuple[int, ...]
+    otherwise: bytes = b""
 
 
 class Setting(NamedTuple):
@@ -84,5 +86,7 @@ def _digest(trial: Trial, settings: Sequence[Setting]) -> str:
     digest = hashlib.sha256(machine_facts())
     for _, graph in trial.graphs:
         digest.update(graph)
-    digest.update(json.dumps([trial[1:], [units for units, _ in trial.graphs], settings]).encode())
+    digest.update(trial.otherwise)
+    told = (trial.inputs, trial.outputs, trial.shares)
+    digest.update(json.dumps([told, [units for units, _ in trial.graphs], settings]).encode())
     return digest.hexdigest()

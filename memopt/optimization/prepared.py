@@ -160,7 +160,7 @@ class Prepared(NamedTuple):
             return False
         facts = Facts(graph, self.parts[0].context)
         own = [graph.find(node.name) for node in large]
-        return all(node is not None and facts.is_split(node) for node in own)
+        return all(node is not None and facts.can_need_less(node) for node in own)
 
     def _too_large(self) -> tuple[int, list[Node]]:
         """What the budget leaves for an operation, and the operations that need more.

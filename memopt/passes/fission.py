@@ -10,8 +10,10 @@ from memopt.buffers.working_sets import working_sets
 from memopt.errors import OptionsError
 from memopt.fission.facts import Facts
 from memopt.fission.growth import grow
-from memopt.fission.kernel_trials import find_unequal, settings_of
+from memopt.fission.kernel_trials import find_unequal, settings_of, try_patches
 from memopt.fission.parts import write_parts
+from memopt.fission.patches import GRADIENT, write_patches
+from memopt.fission.trial_records import Outcome
 from memopt.fission.trials import Trials
 from memopt.graph.op_types import called_functions
 from memopt.graph.rewriter import Decision, Touches
@@ -21,8 +23,8 @@ from memopt.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from memopt.context import Context
+    from memopt.fission.patches import Patches
     from memopt.fission.regions import Region
-    from memopt.fission.trial_records import Outcome
     from memopt.graph.graph import Node
     from memopt.graph.rewriter import Rewriter
 
@@ -55,6 +57,8 @@ class Fission(Pass):
     3. It is split into the fewest parts with which it needs no more than that; see `write_parts`.
     4. Kernels whose last bits could depend on how many rows they get are run first, in a process
        of their own, as a whole and in parts; where a bit differs, they stay whole.
+    5. A gradient of filters sums over its rows. It is computed from patches instead, where that
+       needs less, and has the same bits when it is tried; see `fission.patches`.
 
     Refused, with a reason in the report: what sums over its rows, is random, has a state, stands in
     v1 control flow, is fed, fetched or kept; what has other bits in parts; what is read by a sum
@@ -63,7 +67,10 @@ class Fission(Pass):
 
     name: ClassVar[str] = "fission"
     touches: ClassVar[frozenset[Touches]] = frozenset(
-        {Touches.NODES, Touches.DATA_EDGES, Touches.CONTROL_EDGES}
+        {
+            *(Touches.NODES, Touches.DATA_EDGES, Touches.CONTROL_EDGES),
+            *(Touches.OPS, Touches.ATTRIBUTES),
+        }
     )
 
     most_parts: int = 8
@@ -159,12 +166,17 @@ class _Splitting:
                 return False
             if node in touched or node.name not in facts.graph:
                 continue
-            region = self._split(node, needs[node], aim.enough_bytes, facts)
-            if region is None:
+            if node.op == GRADIENT:
+                is_done = self._compute_from_patches(node, needs[node], facts)
+                members = frozenset({node} if is_done else ())
+            else:
+                region = self._split(node, needs[node], aim.enough_bytes, facts)
+                members = frozenset() if region is None else region.members
+            if not members:
                 continue
             done = True
-            touched |= region.members
-            for each in region.members:
+            touched |= members
+            for each in members:
                 touched.update(each.users)
             facts = Facts(self._rewriter.graph, self._context, self._parts)
         return done
@@ -185,17 +197,18 @@ class _Splitting:
 
     def _aim(self, needs: dict[Node, int], facts: Facts, fixed_bytes: int) -> _Aim | None:
         """What an operation may need besides what is held; `None` if splitting is in vain."""
-        fixed = max((need for node, need in needs.items() if not facts.is_split(node)), default=0)
+        stays = {node: need for node, need in needs.items() if not facts.can_need_less(node)}
+        fixed = max(stays.values(), default=0)
         largest = max(needs.values(), default=0)
         if not self._limit_bytes:
             # What cannot be split is what no part has to be smaller than.
             return _Aim(max(fixed, int(_NEAR_THE_FLOOR * largest)), fixed)
         room_bytes = self._limit_bytes - fixed_bytes
         if fixed > room_bytes:
-            node = max((n for n in needs if not facts.is_split(n)), key=needs.__getitem__)
+            node = max(stays, key=stays.__getitem__)
             self._reasons[node] = (
                 f"it needs {needs[node] / _MEBIBYTE:.2f} MiB, more than the budget leaves, and is "
-                f"not split: {facts.roles(node)}"
+                f"not split: {facts.patches(node) if node.op == GRADIENT else facts.roles(node)}"
             )
             return None
         aim_bytes = int(_ROOM * room_bytes)
@@ -228,6 +241,40 @@ class _Splitting:
                 facts.exclude(each, why)
         self._reasons[node] = why
         return None
+
+    def _compute_from_patches(self, node: Node, need_bytes: int, facts: Facts) -> bool:
+        """Compute a gradient of filters from patches; whether it is not declined."""
+        patches = facts.patches(node)
+        if isinstance(patches, str):
+            self._reasons[node] = patches
+            return False
+        if patches.need_bytes > _WORTH_IT * need_bytes:
+            self._reasons[node] = "from patches it needs hardly less"
+            return False
+        outcome = self._try_patches(node, patches)
+        if outcome is not Outcome.EQUAL:
+            how = "has other bits" if outcome is Outcome.OTHER else outcome
+            self._reasons[node] = f"{node.op} {node.name!r} from patches {how}"
+            return False
+        reason = (
+            f"{node.name!r} is computed from patches: it needs {need_bytes / _MEBIBYTE:.2f} MiB by "
+            f"itself, and they need {patches.need_bytes / _MEBIBYTE:.2f} MiB"
+        )
+        with self._rewriter.edit(reason, decisions=[Decision(node.name, "a product of patches")]):
+            write_patches(self._rewriter, self._context, node, patches)
+        self._parts.update((node.name, *self._rewriter.edits[-1].added))
+        return True
+
+    def _try_patches(self, node: Node, patches: Patches) -> Outcome:
+        outcome = Outcome.EQUAL
+
+        def find() -> None:
+            nonlocal outcome
+            outcome = try_patches(node, patches, self._trials)
+
+        if self._options.try_kernels:
+            self._time_limit = self._time_limit.after_all(find)
+        return outcome
 
     def _choices(self, region: Region, need_bytes: int, aim_bytes: int) -> list[tuple[int, int]]:
         """Numbers of parts and what is needed with them, the best first.

@@ -1,0 +1,146 @@
+"""Gradients of filters from patches: what they need, their bits, and what stays as it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.one_pass import run_pass
+
+from memopt.buffers.kernel_call import Runtime
+from memopt.errors import BudgetError
+from memopt.fission.kernel_trials import try_patches
+from memopt.fission.patches import Patches, patches_of
+from memopt.fission.trial_records import Outcome, Setting
+from memopt.fission.trials import Trials
+from memopt.graph.graphdef import from_graph_def
+from memopt.item import GrapplerItem
+from memopt.optimizer import MemoryOptimizer
+from memopt.passes import Fission
+from memopt.shapes.properties import Properties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from memopt.result import OptimizationResult
+
+KERNELS = [Setting(onednn=False, threads=threads) for threads in (1, 2, 3)]
+TRUSTING = Fission(try_kernels=False)
+SHARED = "Patches/"
+
+
+def convolution(
+    images: tuple[int | None, ...] = (8, 32, 32, 8), read: int = 3, made: int = 16, **options: Any
+) -> GrapplerItem:
+    """The gradient of filters, as a fetch of a graph of its own."""
+    graph = tf.Graph()
+    sizes = (read if images[1] != 1 else 1, read, options.pop("channels", images[3]), made)
+    dtype = options.pop("dtype", tf.float32)
+    options = {"strides": [1, 1, 1, 1], "padding": "SAME"} | options
+    with graph.as_default():
+        image = tf.raw_ops.Placeholder(dtype=dtype, shape=images, name="x")
+        filters = tf.raw_ops.Placeholder(dtype=dtype, shape=sizes, name="f")
+        output = tf.raw_ops.Conv2D(input=image, filter=filters, **options)
+        gradient = tf.raw_ops.Placeholder(dtype=dtype, shape=output.shape, name="g")
+        found = tf.raw_ops.Conv2DBackpropFilter(
+            input=image, filter_sizes=sizes, out_backprop=gradient, name="w", **options
+        )
+        tf.raw_ops.Neg(x=found, name="n")
+    return GrapplerItem(graph.as_graph_def(), feed=("x", "g"), fetch=("n",))
+
+
+def found_in(item: GrapplerItem) -> Patches | str:
+    graph = from_graph_def(item.graph_def)
+    return patches_of(graph["w"], Properties.of(item).certain)
+
+
+CASES = {
+    "3 x 3": convolution(),
+    "even, unequal margins": convolution((4, 17, 12, 8), 4),
+    "strides": convolution((4, 33, 33, 8), 3, strides=[1, 2, 2, 1]),
+    "wide strides": convolution((4, 40, 40, 4), 8, 32, strides=[1, 4, 4, 1], padding="VALID"),
+    "one row": convolution((8, 1, 64, 24), 3, 48),
+    "pixels": convolution((8, 16, 16, 64), 1, 32),
+    "some pixels": convolution((8, 16, 16, 64), 1, 32, strides=[1, 2, 2, 1]),
+    "groups of images": convolution((40, 56, 56, 64), 1, 64),
+    "few channels": convolution((8, 64, 64, 3), 3, 32),
+}
+
+
+@pytest.fixture(scope="module")
+def trials() -> Iterator[Trials]:
+    with Trials(KERNELS) as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_bits_are_those_of_the_kernel(name: str, trials: Trials) -> None:
+    patches = found_in(CASES[name])
+    assert isinstance(patches, Patches)
+    assert (len(patches.products) > 1) == (name == "groups of images")
+    node = from_graph_def(CASES[name].graph_def)["w"]
+    assert try_patches(node, patches, trials) is Outcome.EQUAL
+
+
+@pytest.mark.parametrize(
+    ("item", "why"),
+    [
+        (convolution((None, 32, 32, 8)), "shapes of what it reads and makes are not known"),
+        (convolution(dtype=tf.float64), "its numbers or its padding"),
+        (
+            convolution(padding="EXPLICIT", explicit_paddings=[0, 0, 1, 1, 1, 1, 0, 0]),
+            "its numbers or its padding",
+        ),
+        (convolution(dilations=[1, 2, 2, 1]), "its filters are dilated"),
+        (convolution(channels=4), "read some channels each"),
+        (convolution((8, 16, 16, 1), 1), "a product of a vector"),
+        (convolution((40, 56, 56, 64)), "the products of 8 groups of images"),
+    ],
+    ids=["open", "double", "explicit", "dilated", "groups", "vector", "many images"],
+)
+def test_what_is_not_the_same_product_stays(item: GrapplerItem, why: str) -> None:
+    found = found_in(item)
+    assert isinstance(found, str)
+    assert why in found
+    assert not run_pass(item, TRUSTING).edits
+
+
+def test_a_gradient_needs_what_is_told() -> None:
+    item = convolution()
+    done = run_pass(item, TRUSTING)
+    (edit,) = done.edits
+    assert "'w' is computed from patches: it needs 24." in edit.reason
+    assert {node.op for node in done.graph if node.name.startswith(SHARED)} >= {"GatherV2", "Pad"}
+    patches = found_in(item)
+    assert isinstance(patches, Patches)
+    own_bytes = 4 * sum(map(np.prod, (patches.image, patches.gradient)))
+    assert own_bytes < patches.need_bytes < 24 << 18
+
+
+def test_a_budget_that_a_gradient_exceeds_is_kept() -> None:
+    """Its kernel has memory for the columns of 124 images, though there are 8."""
+    weights = tf.Variable(tf.ones((3, 3, 8, 16)))
+
+    def step(images: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.nn.conv2d(images, weights, 1, "SAME") ** 2)
+        return tape.gradient(loss, weights)
+
+    function = tf.function(step, autograph=False)
+    concrete = function.get_concrete_function(tf.TensorSpec((8, 32, 32, 8)))
+    item = GrapplerItem.from_concrete_function(concrete)
+
+    def within_budget(fission: str) -> OptimizationResult:
+        runtime = Runtime(2, onednn=False)
+        options = (f"fission{{{fission}}}",)
+        optimizer = MemoryOptimizer("ordered", budget="30%", runtime=runtime, pass_options=options)
+        return optimizer.optimize(None, item)
+
+    with pytest.raises(BudgetError, match="Conv2DBackpropFilter"):
+        within_budget("most_parts=1")
+    memory = within_budget("try_kernels=false").report.runtime
+    assert memory is not None
+    assert memory.keeps_budget
