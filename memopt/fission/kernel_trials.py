@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from memopt.cluster import system_memory_bytes
 from memopt.context import Context
 from memopt.fission.dimensions import Role, is_exact
-from memopt.fission.patches import write_patches
+from memopt.fission.patch_products import write_patches
 from memopt.fission.regions import part_numbers
 from memopt.fission.trial_records import Outcome, Setting, Trial, TrialInput
 from memopt.graph.attributes import op_attributes

@@ -12,29 +12,22 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from memopt.buffers.host_scratch import images_at_once
-from memopt.graph.attributes import parse_attribute, type_attribute
-from memopt.graph.op_types import DT_FLOAT, DT_INT32
-from memopt.rematerialization.rewriting.node_builder import NodeBuilder
+from memopt.graph.op_types import DT_FLOAT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from memopt.context import Context
-    from memopt.graph.graph import Node, Tensor
-    from memopt.graph.rewriter import Rewriter
+    from memopt.graph.graph import Node
     from memopt.shapes.properties import Properties
 
 GRADIENT = "Conv2DBackpropFilter"
 
-_PREFIX = "Patches/"
 _LAST = b"NHWC"
 _PADDINGS = frozenset({b"SAME", b"VALID"})
 _RANK = 4
 _FLOAT_BYTES = 4
-_MOST_PRODUCTS = 8
+_MOST_PRODUCTS = 36
+_WORTH_IT = 0.9
+"""Of what the kernel needs, what it may need at most from patches."""
 
 
 class _Axis(NamedTuple):
@@ -60,6 +53,8 @@ class Patches(NamedTuple):
         gradient: That of the gradient of what was made.
         strides: From filter to filter, by dimension of an image.
         padding: "SAME" or "VALID".
+        parts: In how many parts of the filters it is computed: 1, the rows of a filter, or its
+            pixels.
     """
 
     image: tuple[int, ...]
@@ -67,6 +62,7 @@ class Patches(NamedTuple):
     gradient: tuple[int, ...]
     strides: tuple[int, ...]
     padding: bytes
+    parts: int = 1
 
     @property
     def axes(self) -> list[_Axis]:
@@ -94,10 +90,8 @@ class Patches(NamedTuple):
         """How many zeros lie before and after each dimension of an image."""
         if self.padding != b"SAME":
             return [(0, 0)] * _RANK
-        missing = [
-            max(0, (each.made - 1) * each.stride + each.read - each.size) for each in self.axes
-        ]
-        return [(0, 0), *((each // 2, each - each // 2) for each in missing), (0, 0)]
+        margins = [each.margin for each in self.axes]
+        return [(0, 0), *((each // 2, each - each // 2) for each in margins), (0, 0)]
 
     @property
     def padded(self) -> tuple[int, ...]:
@@ -105,25 +99,57 @@ class Patches(NamedTuple):
         return tuple(size + sum(more) for size, more in zip(self.image, self.margins, strict=True))
 
     @property
+    def kernel_bytes(self) -> int:
+        """What is in use at least while the kernel computes it."""
+        scratch = self._at_once * self.pixels * self.elements
+        return _FLOAT_BYTES * (scratch + sum(map(prod, self[:3])))
+
+    @property
     def need_bytes(self) -> int:
-        """What is in use at least while it is computed in this way."""
-        image, gradient, filters = map(prod, (self.image, self.gradient, self.filters))
+        """What is in use at least while it is computed from patches."""
+        image, gradient, filters = map(prod, self[:3])
+        # What is added up, and what all parts are put into.
+        filters *= 1 + (len(self.products) > 1 or self.parts > 1)
         if self.is_of_pixels:
-            sums = filters if len(self.products) > 1 else 0
-            return _FLOAT_BYTES * (image + gradient + filters + sums)
-        places = self.pixels * prod(self.filters[:2])
-        patches = self.gradient[0] * places * self.filters[2]
-        padded = 0 if self.padded == self.image else prod(self.padded)
-        making = max(image + padded, (padded or image) + patches)
-        return _FLOAT_BYTES * (places + max(making, patches + gradient + filters))
+            return _FLOAT_BYTES * (image + gradient + filters)
+        places = self.pixels * prod(self.filters[:2]) // self.parts
+        patches = len(self.products[0]) * self.pixels * self.elements // self.parts
+        read = image if self.padded == self.image else prod(self.padded)
+        needs = [patches + gradient + filters, read + patches]
+        if self.padded != self.image:
+            needs.append(image + read)
+        if len(self.products) * self.parts > 1:
+            needs.append(read + patches + gradient + filters)
+        return _FLOAT_BYTES * (places + max(needs))
 
     @property
     def products(self) -> list[range]:
         """Of which images the kernel multiplies the columns at once, and adds up the products."""
-        samples = self.image[0]
-        at_once = images_at_once(self.pixels, self.elements, self.filters[3], _FLOAT_BYTES)
-        starts = range(0, samples, at_once)
-        return [range(start, min(start + at_once, samples)) for start in starts]
+        samples, at_once = self.image[0], self._at_once
+        return [range(n, min(n + at_once, samples)) for n in range(0, samples, at_once)]
+
+    @property
+    def windows(self) -> list[tuple[range, range]]:
+        """Of each part, the rows and the columns of a filter that it has."""
+        rows, columns = map(range, self.filters[:2])
+        if self.parts == 1:
+            return [(rows, columns)]
+        if self.parts == len(rows):
+            return [(rows[n : n + 1], columns) for n in rows]
+        return [(rows[n : n + 1], columns[m : m + 1]) for n in rows for m in columns]
+
+    @property
+    def ways(self) -> list[Patches]:
+        """In parts of all numbers, the fewest first: those that need much less than the kernel."""
+        numbers = sorted({1, self.filters[0], prod(self.filters[:2])})
+        ways = [self._replace(parts=parts) for parts in numbers]
+        most_bytes = _WORTH_IT * self.kernel_bytes
+        few = [way for way in ways if len(way.products) * way.parts <= _MOST_PRODUCTS]
+        return [way for way in few if way.need_bytes <= most_bytes]
+
+    @property
+    def _at_once(self) -> int:
+        return images_at_once(self.pixels, self.elements, self.filters[3], _FLOAT_BYTES)
 
 
 def patches_of(node: Node, properties: Properties) -> Patches | str:
@@ -157,117 +183,4 @@ def _why_not_from(node: Node, patches: Patches) -> str:
         return "its filters are dilated, or read some channels each"
     if min(patches.elements, filters[3], patches.pixels * patches.image[0]) == 1:
         return "it is a product of a vector"
-    groups = len(patches.products)
-    if groups > (_MOST_PRODUCTS if patches.is_of_pixels else 1):
-        return f"it adds up the products of {groups} groups of images"
-    return ""
-
-
-def write_patches(rewriter: Rewriter, context: Context, node: Node, patches: Patches) -> None:
-    """Compute a gradient of filters from patches; its readers read the last operation.
-
-    Args:
-        rewriter: An edit has to be open.
-        context: What the pass knows.
-        node: The gradient, which becomes a Reshape.
-        patches: What it reads and makes.
-    """
-    _Writing(NodeBuilder(rewriter, context, _PREFIX), node, patches).write()
-
-
-class _Writing(NamedTuple):
-    build: NodeBuilder
-    node: Node
-    patches: Patches
-
-    def write(self) -> None:
-        rewriter, node = self.build.rewriter, self.node
-        image, sizes, gradient = node.inputs
-        columns, rows = self._columns(image), self._rows(gradient)
-        first, *others = self.patches.products
-        total = self._product(columns, rows, first)
-        for images in others:
-            added = self._add("AddV2", [total, self._product(columns, rows, images)], T=DT_FLOAT)
-            total = self._note(added, (self.patches.elements, self.patches.filters[3]))
-        types = {"T": type_attribute(DT_FLOAT), "Tshape": type_attribute(DT_INT32)}
-        rewriter.set_op(node, "Reshape", types)
-        rewriter.set_inputs(node, [total, sizes])
-
-    def _columns(self, image: Tensor) -> Tensor:
-        """The patches, a row for each."""
-        patches = self.patches
-        if patches.is_of_pixels:
-            return self._rows(image)
-        places = self._places()
-        if patches.padded != patches.image:
-            margins = self._constant([list(each) for each in patches.margins])
-            made = self._add("Pad", [image, margins], T=DT_FLOAT, Tpaddings=DT_INT32)
-            image = self._note(made, patches.padded)
-        samples, rows, columns, channels = patches.padded
-        image = self._reshaped(image, (samples, rows * columns, channels))
-        types = {"Tparams": DT_FLOAT, "Tindices": DT_INT32, "Taxis": DT_INT32}
-        made = self._add("GatherV2", [image, places, self._constant(1)], **types)
-        self._note(made, (samples, patches.pixels * prod(patches.filters[:2]), channels))
-        return self._reshaped(made, (samples * patches.pixels, patches.elements))
-
-    def _places(self) -> Tensor:
-        """Which pixels of a padded image each patch has: sums of those of rows and of columns."""
-        rows, columns = (
-            np.arange(each.made, dtype=np.int32)[:, None] * each.stride
-            + np.arange(each.read, dtype=np.int32)
-            for each in self.patches.axes
-        )
-        rows = (rows * self.patches.padded[2])[:, None, :, None]
-        addends = [self._constant(each) for each in (rows, columns[None, :, None, :])]
-        shape = (rows.shape[0], columns.shape[0], rows.shape[2], columns.shape[1])
-        made = self._note(self._add("AddV2", addends, T=DT_INT32), shape, DT_INT32)
-        return self._reshaped(made, (prod(shape),), DT_INT32)
-
-    def _product(self, columns: Tensor, rows: Tensor, images: range) -> Tensor:
-        """What some images add to the gradient."""
-        factors = [columns, rows]
-        if len(images) < self.patches.image[0]:
-            factors = [self._of_images(each, images) for each in factors]
-        made = self.build.rewriter.add_node(
-            self.build.free_name(f"{self.node.name}/MatMul"),
-            "MatMul",
-            inputs=factors,
-            device=self.node.device,
-            attributes={
-                "T": type_attribute(DT_FLOAT),
-                "transpose_a": parse_attribute("true"),
-                "transpose_b": parse_attribute("false"),
-            },
-        )
-        return self._note(made.output(), (self.patches.elements, self.patches.filters[3]))
-
-    def _of_images(self, rows: Tensor, images: range) -> Tensor:
-        """The rows of some images."""
-        width = self._shape(rows)[1]
-        count = len(images) * self.patches.pixels
-        start = self._constant([images.start * self.patches.pixels, 0])
-        inputs = [rows, start, self._constant([count, width])]
-        return self._note(self._add("Slice", inputs, T=DT_FLOAT, Index=DT_INT32), (count, width))
-
-    def _rows(self, tensor: Tensor) -> Tensor:
-        """All but the last dimension as one."""
-        *others, width = self._shape(tensor)
-        return self._reshaped(tensor, (prod(others), width))
-
-    def _shape(self, tensor: Tensor) -> tuple[int, ...]:
-        shape = self.build.properties.certain.shape(tensor.name)
-        assert shape is not None
-        return shape
-
-    def _reshaped(self, tensor: Tensor, shape: tuple[int, ...], dtype: int = DT_FLOAT) -> Tensor:
-        inputs = [tensor, self._constant(list(shape))]
-        return self._note(self._add("Reshape", inputs, T=dtype, Tshape=DT_INT32), shape, dtype)
-
-    def _add(self, op: str, inputs: Sequence[Tensor], **types: int) -> Tensor:
-        return self.build.add(self.node.output(), op, inputs, **types)
-
-    def _note(self, made: Tensor, shape: tuple[int, ...], dtype: int = DT_FLOAT) -> Tensor:
-        return self.build.note(made, shape, dtype)
-
-    def _constant(self, numbers: object) -> Tensor:
-        return self.build.constant(self.node.output(), numbers)
+    return "" if patches.ways else "from patches it would need hardly less"

@@ -12,7 +12,8 @@ from memopt.fission.facts import Facts
 from memopt.fission.growth import grow
 from memopt.fission.kernel_trials import find_unequal, settings_of, try_patches
 from memopt.fission.parts import write_parts
-from memopt.fission.patches import GRADIENT, write_patches
+from memopt.fission.patch_products import write_patches
+from memopt.fission.patches import GRADIENT
 from memopt.fission.trial_records import Outcome
 from memopt.fission.trials import Trials
 from memopt.graph.op_types import called_functions
@@ -167,7 +168,7 @@ class _Splitting:
             if node in touched or node.name not in facts.graph:
                 continue
             if node.op == GRADIENT:
-                is_done = self._compute_from_patches(node, needs[node], facts)
+                is_done = self._compute_from_patches(node, needs[node], aim.enough_bytes, facts)
                 members = frozenset({node} if is_done else ())
             else:
                 region = self._split(node, needs[node], aim.enough_bytes, facts)
@@ -242,28 +243,34 @@ class _Splitting:
         self._reasons[node] = why
         return None
 
-    def _compute_from_patches(self, node: Node, need_bytes: int, facts: Facts) -> bool:
+    def _compute_from_patches(
+        self, node: Node, need_bytes: int, aim_bytes: int, facts: Facts
+    ) -> bool:
         """Compute a gradient of filters from patches; whether it is not declined."""
         patches = facts.patches(node)
         if isinstance(patches, str):
             self._reasons[node] = patches
             return False
-        if patches.need_bytes > _WORTH_IT * need_bytes:
-            self._reasons[node] = "from patches it needs hardly less"
-            return False
-        outcome = self._try_patches(node, patches)
-        if outcome is not Outcome.EQUAL:
-            how = "has other bits" if outcome is Outcome.OTHER else outcome
-            self._reasons[node] = f"{node.op} {node.name!r} from patches {how}"
-            return False
+        ways = sorted(patches.ways, key=lambda way: (max(way.need_bytes, aim_bytes), way.parts))
+        outcomes = []
+        for way in ways:
+            outcomes.append(self._try_patches(node, way))
+            if outcomes[-1] is Outcome.EQUAL:
+                self._write_patches(node, way, need_bytes)
+                return True
+        how = "has other bits" if set(outcomes) == {Outcome.OTHER} else outcomes[-1]
+        self._reasons[node] = f"{node.op} {node.name!r} from patches {how}"
+        return False
+
+    def _write_patches(self, node: Node, patches: Patches, need_bytes: int) -> None:
+        how = "patches" if patches.parts == 1 else f"patches, in {patches.parts} parts of filters"
         reason = (
-            f"{node.name!r} is computed from patches: it needs {need_bytes / _MEBIBYTE:.2f} MiB by "
+            f"{node.name!r} is computed from {how}: it needs {need_bytes / _MEBIBYTE:.2f} MiB by "
             f"itself, and they need {patches.need_bytes / _MEBIBYTE:.2f} MiB"
         )
         with self._rewriter.edit(reason, decisions=[Decision(node.name, "a product of patches")]):
             write_patches(self._rewriter, self._context, node, patches)
         self._parts.update((node.name, *self._rewriter.edits[-1].added))
-        return True
 
     def _try_patches(self, node: Node, patches: Patches) -> Outcome:
         outcome = Outcome.EQUAL

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from support.one_pass import run_pass
 
 from memopt.buffers.kernel_call import Runtime
+from memopt.buffers.working_sets import working_sets
+from memopt.context import Context
 from memopt.errors import BudgetError
 from memopt.fission.kernel_trials import try_patches
+from memopt.fission.patch_products import write_patches
 from memopt.fission.patches import Patches, patches_of
 from memopt.fission.trial_records import Outcome, Setting
 from memopt.fission.trials import Trials
 from memopt.graph.graphdef import from_graph_def
+from memopt.graph.rewriter import Rewriter
 from memopt.item import GrapplerItem
 from memopt.optimizer import MemoryOptimizer
 from memopt.passes import Fission
+from memopt.sequencing.step import Step
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
@@ -29,7 +34,6 @@ if TYPE_CHECKING:
 
 KERNELS = [Setting(onednn=False, threads=threads) for threads in (1, 2, 3)]
 TRUSTING = Fission(try_kernels=False)
-SHARED = "Patches/"
 
 
 def convolution(
@@ -65,7 +69,7 @@ CASES = {
     "one row": convolution((8, 1, 64, 24), 3, 48),
     "pixels": convolution((8, 16, 16, 64), 1, 32),
     "some pixels": convolution((8, 16, 16, 64), 1, 32, strides=[1, 2, 2, 1]),
-    "groups of images": convolution((40, 56, 56, 64), 1, 64),
+    "groups of images": convolution((8, 64, 64, 64), 3, 32),
     "few channels": convolution((8, 64, 64, 3), 3, 32),
 }
 
@@ -80,9 +84,19 @@ def trials() -> Iterator[Trials]:
 def test_the_bits_are_those_of_the_kernel(name: str, trials: Trials) -> None:
     patches = found_in(CASES[name])
     assert isinstance(patches, Patches)
-    assert (len(patches.products) > 1) == (name == "groups of images")
+    way = patches.ways[0]
+    assert (len(way.products), way.parts) == ((2, 3) if name == "groups of images" else (1, 1))
     node = from_graph_def(CASES[name].graph_def)["w"]
-    assert try_patches(node, patches, trials) is Outcome.EQUAL
+    assert try_patches(node, way, trials) is Outcome.EQUAL
+
+
+@pytest.mark.parametrize(("limit_bytes", "parts"), [(6 << 20, 1), (9 << 19, 3), (3 << 20, 9)])
+def test_as_few_parts_of_filters_as_are_enough(limit_bytes: int, parts: int) -> None:
+    done = run_pass(convolution(), replace(TRUSTING, memory_limit=limit_bytes))
+    (edit,) = done.edits
+    assert ("parts of filters" in edit.reason) == (parts > 1)
+    made = [node.op for node in done.graph if node.name.startswith("Patches/")]
+    assert made.count("MatMul") == parts
 
 
 @pytest.mark.parametrize(
@@ -97,7 +111,7 @@ def test_the_bits_are_those_of_the_kernel(name: str, trials: Trials) -> None:
         (convolution(dilations=[1, 2, 2, 1]), "its filters are dilated"),
         (convolution(channels=4), "read some channels each"),
         (convolution((8, 16, 16, 1), 1), "a product of a vector"),
-        (convolution((40, 56, 56, 64)), "the products of 8 groups of images"),
+        (convolution((64, 56, 56, 64), 1, 64), "it would need hardly less"),
     ],
     ids=["open", "double", "explicit", "dilated", "groups", "vector", "many images"],
 )
@@ -108,16 +122,19 @@ def test_what_is_not_the_same_product_stays(item: GrapplerItem, why: str) -> Non
     assert not run_pass(item, TRUSTING).edits
 
 
-def test_a_gradient_needs_what_is_told() -> None:
-    item = convolution()
-    done = run_pass(item, TRUSTING)
-    (edit,) = done.edits
-    assert "'w' is computed from patches: it needs 24." in edit.reason
-    assert {node.op for node in done.graph if node.name.startswith(SHARED)} >= {"GatherV2", "Pad"}
-    patches = found_in(item)
+@pytest.mark.parametrize("name", CASES)
+def test_no_operation_needs_more_than_is_told(name: str) -> None:
+    patches = found_in(CASES[name])
     assert isinstance(patches, Patches)
-    own_bytes = 4 * sum(map(np.prod, (patches.image, patches.gradient)))
-    assert own_bytes < patches.need_bytes < 24 << 18
+    for way in patches.ways:
+        graph = from_graph_def(CASES[name].graph_def)
+        context = Context.of_item(CASES[name], Properties.of(CASES[name]))
+        rewriter = Rewriter(graph)
+        with rewriter.edit("from patches"):
+            write_patches(rewriter, context, graph["w"], way)
+        step = Step.in_context(graph, context)
+        _, sets = working_sets(step.buffer_graph, sorted(step.precedence.program))
+        assert max(each.size_bytes for each in sets) <= way.need_bytes
 
 
 def test_a_budget_that_a_gradient_exceeds_is_kept() -> None:
