@@ -76,7 +76,10 @@ class Facts:
         """What a gradient of filters reads, if it can be computed from patches, or why not."""
         if node.op != GRADIENT:
             return f"it is a {node.op}"
-        return self._why_not_here(node) or patches_of(node, self._properties)
+        if self.runtime.onednn:
+            return "oneDNN's kernel needs no columns of images"
+        why = self._why_not_here(node) or self._why_not_later(node)
+        return why or patches_of(node, self._properties)
 
     def can_need_less(self, node: Node) -> bool:
         """Whether a node can be split, or computed in a way that needs less."""

@@ -45,9 +45,7 @@ class _Writing(NamedTuple):
         rows = self._rows(gradient)
         image = self._rows(image) if self.patches.is_of_pixels else self._padded(image)
         parts = [self._part(image, rows, window) for window in self.patches.windows]
-        made = parts[0]
-        if len(parts) > 1:
-            made = self._joined(parts)
+        made = parts[0] if len(parts) == 1 else self._joined(parts)
         types = {"T": type_attribute(DT_FLOAT), "Tshape": type_attribute(DT_INT32)}
         rewriter.set_op(node, "Reshape", types)
         rewriter.set_inputs(node, [made, sizes])
@@ -145,7 +143,7 @@ class _Writing(NamedTuple):
         return self._reshaped(tensor, (prod(others), width))
 
     def _shape(self, tensor: Tensor) -> tuple[int, ...]:
-        shape = self.build.properties.certain.shape(tensor.name)
+        shape = self.build.properties.shape(tensor.name)
         assert shape is not None
         return shape
 

@@ -13,6 +13,7 @@ from memopt.buffers.kernel_call import Runtime
 from memopt.buffers.working_sets import working_sets
 from memopt.context import Context
 from memopt.errors import BudgetError
+from memopt.fission.facts import Facts
 from memopt.fission.kernel_trials import try_patches
 from memopt.fission.patch_products import write_patches
 from memopt.fission.patches import Patches, patches_of
@@ -135,6 +136,25 @@ def test_no_operation_needs_more_than_is_told(name: str) -> None:
         step = Step.in_context(graph, context)
         _, sets = working_sets(step.buffer_graph, sorted(step.precedence.program))
         assert max(each.size_bytes for each in sets) <= way.need_bytes
+
+
+def test_what_is_assumed_of_others_changes_nothing() -> None:
+    """The shapes of what is added are known where others are only those of one call."""
+    graph_def = convolution().graph_def
+    other = graph_def.node.add(name="open", op="Placeholder")
+    other.attr["dtype"].type = tf.float32.as_datatype_enum
+    feed = ("x", "g", "open")
+    item = GrapplerItem(graph_def, feed=feed, fetch=("n",), assumed_shapes={"open": ((3,),)})
+    assert run_pass(item, TRUSTING).edits
+
+
+def test_with_onednn_it_stays() -> None:
+    item = convolution()
+    graph = from_graph_def(item.graph_def)
+    context = Context.of_item(item, Properties.of(item))
+    facts = Facts(graph, replace(context, runtime=Runtime(2, onednn=True)))
+    assert facts.patches(graph["w"]) == "oneDNN's kernel needs no columns of images"
+    assert not facts.can_need_less(graph["w"])
 
 
 def test_a_budget_that_a_gradient_exceeds_is_kept() -> None:
