@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from support.one_pass import run_pass
@@ -17,7 +19,8 @@ from memopt.fission.facts import Facts
 from memopt.fission.kernel_trials import try_patches
 from memopt.fission.patch_products import write_patches
 from memopt.fission.patches import Patches, patches_of
-from memopt.fission.trial_records import Outcome, Setting
+from memopt.fission.trial_records import Outcome, Setting, Trial
+from memopt.fission.trial_worker import results
 from memopt.fission.trials import Trials
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.rewriter import Rewriter
@@ -70,7 +73,7 @@ CASES = {
     "one row": convolution((8, 1, 64, 24), 3, 48),
     "pixels": convolution((8, 16, 16, 64), 1, 32),
     "some pixels": convolution((8, 16, 16, 64), 1, 32, strides=[1, 2, 2, 1]),
-    "groups of images": convolution((8, 64, 64, 64), 3, 32),
+    "groups of images": convolution((32, 28, 28, 256), 1, 64),
     "few channels": convolution((8, 64, 64, 3), 3, 32),
 }
 
@@ -85,10 +88,34 @@ def trials() -> Iterator[Trials]:
 def test_the_bits_are_those_of_the_kernel(name: str, trials: Trials) -> None:
     patches = found_in(CASES[name])
     assert isinstance(patches, Patches)
-    way = patches.ways[0]
-    assert (len(way.products), way.parts) == ((2, 3) if name == "groups of images" else (1, 1))
+    assert patches.ways[0] == patches
+    assert len(patches.products) == (2 if name == "groups of images" else 1)
     node = from_graph_def(CASES[name].graph_def)["w"]
-    assert try_patches(node, way, trials) is Outcome.EQUAL
+    assert try_patches(node, patches, trials) is Outcome.EQUAL
+
+
+class Noted(Trials):
+    """Makes no trial, and notes the last one."""
+
+    trial: Trial
+
+    def outcome(self, trial: Trial) -> Outcome:
+        self.trial = trial
+        return Outcome.OTHER
+
+
+@pytest.mark.parametrize("images", [(8, 32, 32, 8), (8, 64, 64, 64), (8, 1, 64, 24)])
+def test_parts_of_filters_make_the_same_gradient(images: tuple[int, ...]) -> None:
+    """Whether to the last bit depends on how the processor shares small products."""
+    item = convolution(images)
+    patches = found_in(item)
+    assert isinstance(patches, Patches)
+    assert patches.ways[-1].parts == prod(patches.filters[:2])
+    trials = Noted(())
+    for way in patches.ways:
+        try_patches(from_graph_def(item.graph_def)["w"], way, trials)
+        for expected, found in results(trials.trial, 2):
+            np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(("limit_bytes", "parts"), [(6 << 20, 1), (9 << 19, 3), (3 << 20, 9)])
