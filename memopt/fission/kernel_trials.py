@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from memopt.cluster import system_memory_bytes
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _MOST_OF_MEMORY = 0.25
 """Of this machine's memory, what a trial may take: the sizes are whatever a file declares."""
 _GRADIENT = "filters"
+_SWITCH = "TF_ENABLE_ONEDNN_OPTS"
 _FUSED = {"Conv2D": "BiasAdd"}
 """What oneDNN may make one operation of with what reads it."""
 
@@ -38,12 +40,16 @@ _FUSED = {"Conv2D": "BiasAdd"}
 def settings_of(runtime: Runtime | None, threads: int) -> tuple[Setting, ...]:
     """Under what a step may run: where nobody says, with oneDNN's kernels and without.
 
+    Who runs steps without has TensorFlow's own switch off, `TF_ENABLE_ONEDNN_OPTS=0`.
+
     Args:
         runtime: What it runs on, if that is known.
         threads: How many share the work of a kernel if it is not.
     """
     if runtime is None:
-        return (Setting(onednn=False, threads=threads), Setting(onednn=True, threads=threads))
+        is_off = os.environ.get(_SWITCH) == "0"
+        kinds = (False,) if is_off else (False, True)
+        return tuple(Setting(onednn=onednn, threads=threads) for onednn in kinds)
     return (Setting(onednn=runtime.onednn, threads=runtime.intra_op_threads),)
 
 

@@ -16,7 +16,7 @@ from memopt.buffers.working_sets import working_sets
 from memopt.context import Context
 from memopt.errors import BudgetError
 from memopt.fission.facts import Facts
-from memopt.fission.kernel_trials import try_patches
+from memopt.fission.kernel_trials import settings_of, try_patches
 from memopt.fission.patch_products import write_patches
 from memopt.fission.patches import Patches, patches_of
 from memopt.fission.trial_records import Outcome, Setting, Trial
@@ -208,3 +208,11 @@ def test_a_budget_that_a_gradient_exceeds_is_kept() -> None:
     memory = within_budget("try_kernels=false").report.runtime
     assert memory is not None
     assert memory.keeps_budget
+
+
+@pytest.mark.parametrize(("switch", "kinds"), [("0", {False}), ("1", {False, True})])
+def test_who_runs_without_onednn_can_say_so(
+    switch: str, kinds: set[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", switch)
+    assert {setting.onednn for setting in settings_of(None, 2)} == kinds
