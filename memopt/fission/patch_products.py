@@ -5,8 +5,6 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from memopt.graph.attributes import integer_attribute, parse_attribute, type_attribute
 from memopt.graph.op_types import DT_FLOAT, DT_INT32
 from memopt.rematerialization.rewriting.node_builder import NodeBuilder
@@ -77,13 +75,13 @@ class _Writing(NamedTuple):
 
     def _places(self, window: tuple[range, range]) -> Tensor:
         """Which pixels of a padded image each patch has: sums of those of rows and of columns."""
-        rows, columns = (
-            np.arange(axis.made, dtype=np.int32)[:, None] * axis.stride + np.array(read, np.int32)
-            for axis, read in zip(self.patches.axes, window, strict=True)
-        )
-        rows = (rows * self.patches.padded[2])[:, None, :, None]
-        addends = [self._constant(each) for each in (rows, columns[None, :, None, :])]
-        shape = (rows.shape[0], columns.shape[0], rows.shape[2], columns.shape[1])
+        width = self.patches.padded[2]
+        (tall, rows), (wide, columns) = zip(self.patches.axes, window, strict=True)
+        tops, lefts = (range(0, each.made * each.stride, each.stride) for each in (tall, wide))
+        starts = [[[[(top + row) * width] for row in rows]] for top in tops]
+        offsets = [[[[left + column for column in columns]] for left in lefts]]
+        addends = [self._constant(starts), self._constant(offsets)]
+        shape = (tall.made, wide.made, len(rows), len(columns))
         made = self._note(self._add("AddV2", addends, T=DT_INT32), shape, DT_INT32)
         return self._reshaped(made, (prod(shape),), DT_INT32)
 
