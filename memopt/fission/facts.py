@@ -78,8 +78,7 @@ class Facts:
             return f"it is a {node.op}"
         if self.runtime.onednn:
             return "oneDNN's kernel needs no columns of images"
-        why = self._why_not_here(node) or self._why_not_later(node)
-        return why or patches_of(node, self._properties)
+        return self._why_not_here(node) or patches_of(node, self._properties)
 
     def can_need_less(self, node: Node) -> bool:
         """Whether a node can be split, or computed in a way that needs less."""
@@ -182,7 +181,7 @@ class Facts:
             return (
                 "it is a part itself" if is_part else f"of {node.op} no rows are known to be apart"
             )
-        return self._why_not_here(node) or self._why_not_later(node)
+        return self._why_not_here(node)
 
     def _why_not_here(self, node: Node) -> str:
         """Why a node stays whatever it computes, because of where it stands; "" if it need not."""
@@ -194,7 +193,7 @@ class Facts:
             return "it may not run more than once"
         if any(before.op in op_types.CONTROL_FLOW for before in node.control_inputs):
             return "it waits for a branch"
-        return ""
+        return self._why_not_later(node)
 
     def _why_not_later(self, node: Node) -> str:
         reads = {self.root(tensor).node.op for tensor in node.inputs}

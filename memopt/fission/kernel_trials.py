@@ -17,11 +17,13 @@ from memopt.graph.op_types import DT_FLOAT, DT_INT32
 from memopt.graph.rewriter import Rewriter
 from memopt.item import GrapplerItem
 from memopt.shapes.properties import Properties
+from memopt.shapes.tensor_properties import set_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
 
     from memopt.buffers.kernel_call import Runtime
     from memopt.fission.patches import Patches
@@ -107,14 +109,11 @@ def _gradient_alone(node: Node, patches: Patches) -> tuple[GraphDef, tuple[Trial
     for name, shape in shapes.items():
         placeholder = graph_def.node.add(name=name, op="Placeholder")
         placeholder.attr["dtype"].type = DT_FLOAT
-        for size in shape:
-            placeholder.attr["shape"].shape.dim.add(size=size)
+        set_shape(placeholder.attr["shape"].shape, shape)
     sizes = graph_def.node.add(name="sizes", op="Const")
     sizes.attr["dtype"].type = DT_INT32
     sizes.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(patches.filters, DT_INT32))
-    added = graph_def.node.add(name=_GRADIENT, op=node.op, input=["image", "sizes", "gradient"])
-    for key, value in sorted(op_attributes(node.attributes).items()):
-        added.attr[key].CopyFrom(value)
+    _add_like(graph_def, node, _GRADIENT).input.extend(["image", "sizes", "gradient"])
     given = (TrialInput(name, DT_FLOAT, shape, is_split=False) for name, shape in shapes.items())
     return graph_def, tuple(given)
 
@@ -177,9 +176,7 @@ def _graph(
         placeholder = graph_def.node.add(name=given.name, op="Placeholder")
         placeholder.attr["dtype"].type = given.dtype
     for node in group:
-        added = graph_def.node.add(name=names[node], op=node.op)
-        for key, value in sorted(op_attributes(node.attributes).items()):
-            added.attr[key].CopyFrom(value)
+        added = _add_like(graph_def, node, names[node])
         for slot, tensor in enumerate(node.inputs):
             if tensor in inputs:
                 added.input.append(inputs[tensor].name)
@@ -191,6 +188,14 @@ def _graph(
                 added.input.append(constant.name)
     serialized: bytes = graph_def.SerializeToString(deterministic=True)
     return serialized
+
+
+def _add_like(graph_def: GraphDef, node: Node, name: str) -> NodeDef:
+    """Add the same operation, as yet without inputs."""
+    added = graph_def.node.add(name=name, op=node.op)
+    for key, value in sorted(op_attributes(node.attributes).items()):
+        added.attr[key].CopyFrom(value)
+    return added
 
 
 def _fill(constant: object, region: Region, node: Node, slot: int, units: int) -> None:

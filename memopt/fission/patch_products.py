@@ -12,6 +12,8 @@ from memopt.rematerialization.rewriting.node_builder import NodeBuilder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tensorflow.core.framework.attr_value_pb2 import AttrValue
+
     from memopt.context import Context
     from memopt.fission.patches import Patches
     from memopt.graph.graph import Node, Tensor
@@ -97,33 +99,23 @@ class _Writing(NamedTuple):
 
     def _product(self, columns: Tensor, rows: Tensor) -> Tensor:
         """What some images add to the gradient."""
-        made = self.build.rewriter.add_node(
-            self.build.free_name(f"{self.node.name}/MatMul"),
-            "MatMul",
-            inputs=[columns, rows],
-            device=self.node.device,
-            attributes={
-                "T": type_attribute(DT_FLOAT),
-                "transpose_a": parse_attribute("true"),
-                "transpose_b": parse_attribute("false"),
-            },
-        )
-        return self._note(made.output(), (self._shape(columns)[1], self._shape(rows)[1]))
+        attributes = {
+            "T": type_attribute(DT_FLOAT),
+            "transpose_a": parse_attribute("true"),
+            "transpose_b": parse_attribute("false"),
+        }
+        made = self._add_with(attributes, "MatMul", [columns, rows])
+        return self._note(made, (self._shape(columns)[1], self._shape(rows)[1]))
 
     def _joined(self, parts: Sequence[Tensor]) -> Tensor:
         """All elements of the filters, of which parts have some."""
-        made = self.build.rewriter.add_node(
-            self.build.free_name(f"{self.node.name}/ConcatV2"),
-            "ConcatV2",
-            inputs=[*parts, self._constant(0)],
-            device=self.node.device,
-            attributes={
-                "N": integer_attribute(len(parts)),
-                "T": type_attribute(DT_FLOAT),
-                "Tidx": type_attribute(DT_INT32),
-            },
-        )
-        return self._note(made.output(), (self.patches.elements, self.patches.filters[3]))
+        attributes = {
+            "N": integer_attribute(len(parts)),
+            "T": type_attribute(DT_FLOAT),
+            "Tidx": type_attribute(DT_INT32),
+        }
+        made = self._add_with(attributes, "ConcatV2", [*parts, self._constant(0)])
+        return self._note(made, (self.patches.elements, self.patches.filters[3]))
 
     def _of_images(self, tensor: Tensor, images: range, rows: int) -> Tensor:
         """What there is of some images, of each of which there are so many rows."""
@@ -151,6 +143,16 @@ class _Writing(NamedTuple):
 
     def _add(self, op: str, inputs: Sequence[Tensor], **types: int) -> Tensor:
         return self.build.add(self.node.output(), op, inputs, **types)
+
+    def _add_with(
+        self, attributes: dict[str, AttrValue], op: str, inputs: Sequence[Tensor]
+    ) -> Tensor:
+        """A node with attributes that are not all types."""
+        name = self.build.free_name(f"{self.node.name}/{op}")
+        made = self.build.rewriter.add_node(
+            name, op, inputs=inputs, device=self.node.device, attributes=attributes
+        )
+        return made.output()
 
     def _note(self, made: Tensor, shape: tuple[int, ...], dtype: int = DT_FLOAT) -> Tensor:
         return self.build.note(made, shape, dtype)

@@ -61,11 +61,11 @@ def results(trial: Trial, threads: int) -> Iterator[tuple[Any, Any]]:
     rng = np.random.default_rng(0)
     whole = sum(trial.shares)
     sessions = {units: _session(graph, threads) for units, graph in trial.graphs}
+    other = _session(trial.otherwise, threads) if trial.otherwise else None
     for draw in range(_DRAWS):
         feeds = [_draw(rng, given, draw) for given in trial.inputs]
         expected = _run(sessions[whole], trial, feeds, 0, whole, whole)
-        if trial.otherwise:
-            other = _session(trial.otherwise, threads)
+        if other is not None:
             yield from zip(expected, _run(other, trial, feeds, 0, whole, whole), strict=True)
             continue
         found = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 from memopt.buffers.kernel_call import Runtime
 from memopt.buffers.working_sets import working_sets
@@ -23,11 +23,15 @@ from memopt.sequencing.step import Step
 from memopt.time_limit import TimeLimit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from memopt.context import Context
     from memopt.fission.patches import Patches
     from memopt.fission.regions import Region
     from memopt.graph.graph import Node
     from memopt.graph.rewriter import Rewriter
+
+T = TypeVar("T")
 
 _MEBIBYTE = 1 << 20
 _ROUNDS = 8
@@ -273,15 +277,7 @@ class _Splitting:
         self._parts.update((node.name, *self._rewriter.edits[-1].added))
 
     def _try_patches(self, node: Node, patches: Patches) -> Outcome:
-        outcome = Outcome.EQUAL
-
-        def find() -> None:
-            nonlocal outcome
-            outcome = try_patches(node, patches, self._trials)
-
-        if self._options.try_kernels:
-            self._time_limit = self._time_limit.after_all(find)
-        return outcome
+        return self._tried(lambda: try_patches(node, patches, self._trials), Outcome.EQUAL)
 
     def _choices(self, region: Region, need_bytes: int, aim_bytes: int) -> list[tuple[int, int]]:
         """Numbers of parts and what is needed with them, the best first.
@@ -293,15 +289,14 @@ class _Splitting:
         return sorted(worth_it, key=lambda each: (max(each[1], aim_bytes), each[0]))
 
     def _find_unequal(self, region: Region, parts: int) -> dict[Node, Outcome]:
-        if not self._options.try_kernels:
-            return {}
-        found: dict[Node, Outcome] = {}
+        return self._tried(lambda: find_unequal(region, parts, self._trials), {})
 
-        def find() -> None:
-            found.update(find_unequal(region, parts, self._trials))
-
-        self._time_limit = self._time_limit.after_all(find)
-        return found
+    def _tried(self, make: Callable[[], T], trusted: T) -> T:
+        """What trials say, which do not count as planning; without, what is trusted."""
+        found = [trusted]
+        if self._options.try_kernels:
+            self._time_limit = self._time_limit.after_all(lambda: found.append(make()))
+        return found[-1]
 
     def _part_numbers(self, region: Region) -> list[int]:
         most = min(self._options.most_parts, region.unit)
