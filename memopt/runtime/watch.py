@@ -67,6 +67,11 @@ class Watch:
         self._answered = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="memopt-watch", daemon=True)
 
+    @property
+    def has_ended_it(self) -> bool:
+        """Whether the process was ended, maybe just when it answered after all."""
+        return self.timed_out or bool(self.failed_allocation)
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self

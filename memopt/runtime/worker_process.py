@@ -118,7 +118,7 @@ class WorkerProcess:
         log = self._directory / _LOG_FILE
         with Watch(self._process, log, self._settings.timeout_ns, self._directory) as watch:
             line = self._process.stdout.readline()
-        if not line:
+        if not line or watch.has_ended_it:
             raise self._death(watch)
         answer = json.loads(line)
         if "error" in answer:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tensorflow.core.protobuf import bfc_memory_map_pb2
 
+from memopt.errors import ExecutionError
+from memopt.runtime import worker_process
+from memopt.runtime.settings import Settings
 from memopt.runtime.watch import DUMP_VARIABLE, Watch, dump_environment
+from memopt.runtime.worker_process import ending
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +26,8 @@ _FAILURE = (
 
 
 def _process(program: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", program]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def _answer(program: str, log: Path, timeout_ns: int = _LONG_NS) -> tuple[str, Watch]:
@@ -101,3 +106,27 @@ def test_what_failed_before_an_earlier_answer_got_its_memory_later(log: Path) ->
 def test_time_is_up(log: Path) -> None:
     line, watch = _answer("import time; time.sleep(600)", log, timeout_ns=10**8)
     assert (line, watch.timed_out, watch.failed_allocation) == ("", True, "")
+
+
+def test_a_process_that_was_ended_just_as_it_answered_is_not_heard(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no second answer, of which nobody would know why."""
+    watches: list[Watch] = []
+
+    class LateWatch(Watch):
+        def __exit__(self, *ended: Any) -> None:
+            super().__exit__(*ended)
+            self.timed_out = not watches
+            watches.append(self)
+
+    def start(*_: object) -> subprocess.Popen[str]:
+        return _process("""print('{"result": "ready"}')""")
+
+    monkeypatch.setattr(worker_process, "Watch", LateWatch)
+    monkeypatch.setattr(worker_process, "start_worker", start)
+    with (
+        pytest.raises(ExecutionError, match=r"no answer within"),
+        ending(worker_process.WorkerProcess(log.parent, Settings(), "module")) as process,
+    ):
+        process.ask("run")
