@@ -178,6 +178,7 @@ class _Splitting:
                 region = self._split(node, needs[node], aim.enough_bytes, facts)
                 members = frozenset() if region is None else region.members
             if not members:
+                aim = self._aim_beside(needs[node], aim)
                 continue
             done = True
             touched |= members
@@ -218,6 +219,13 @@ class _Splitting:
             return None
         aim_bytes = int(_ROOM * room_bytes)
         return _Aim(aim_bytes, aim_bytes)
+
+    def _aim_beside(self, whole_bytes: int, aim: _Aim) -> _Aim:
+        """How far the others are split beside what stays whole, and cannot be got below."""
+        if not self._limit_bytes:
+            return aim
+        least_bytes = int(_ROOM * whole_bytes)
+        return _Aim(max(aim.large_bytes, least_bytes), max(aim.enough_bytes, least_bytes))
 
     def _split(self, node: Node, need_bytes: int, aim_bytes: int, facts: Facts) -> Region | None:
         """Split an operation with the region around it; `None` if it is declined."""

@@ -26,7 +26,7 @@ from memopt.graph.graphdef import from_graph_def
 from memopt.graph.rewriter import Rewriter
 from memopt.item import GrapplerItem
 from memopt.optimizer import MemoryOptimizer
-from memopt.passes import Fission
+from memopt.passes import Fission, fission
 from memopt.sequencing.step import Step
 from memopt.shapes.properties import Properties
 
@@ -173,6 +173,29 @@ def test_what_is_assumed_of_others_changes_nothing() -> None:
     feed = ("x", "g", "open")
     item = GrapplerItem(graph_def, feed=feed, fetch=("n",), assumed_shapes={"open": ((3,),)})
     assert run_pass(item, TRUSTING).edits
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OTHER, Outcome.EQUAL])
+def test_what_needs_much_less_than_another_that_stays_is_not_changed(
+    outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No plan gets below what needs most: to split the others takes time and saves nothing."""
+    monkeypatch.setattr(
+        fission, "try_patches", lambda node, *_: outcome if node.name == "w" else Outcome.EQUAL
+    )
+    large, small = convolution(), convolution((2, 16, 16, 4), made=64)
+    of_large, of_small = found_in(large), found_in(small)
+    assert isinstance(of_large, Patches)
+    assert isinstance(of_small, Patches)
+    assert of_small.kernel_bytes < 0.6 * of_large.kernel_bytes
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(large.graph_def, name="")
+        tf.import_graph_def(small.graph_def, name="few")
+    feed = ("x", "g", "few/x", "few/g")
+    item = GrapplerItem(graph.as_graph_def(), feed=feed, fetch=("n", "few/n"))
+    done = run_pass(item, Fission(memory_limit=6 << 20))
+    changed = {name for edit in done.edits for name in edit.changed}
+    assert changed == (set() if outcome is Outcome.OTHER else {"w", "few/w"})
 
 
 def test_with_onednn_it_stays() -> None:

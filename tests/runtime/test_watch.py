@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from tensorflow.core.protobuf import bfc_memory_map_pb2
@@ -17,6 +17,7 @@ from memopt.runtime.worker_process import ending
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import TracebackType
 
 _LONG_NS = 600 * 10**9
 _FAILURE = (
@@ -115,8 +116,13 @@ def test_a_process_that_was_ended_just_as_it_answered_is_not_heard(
     watches: list[Watch] = []
 
     class LateWatch(Watch):
-        def __exit__(self, *ended: Any) -> None:
-            super().__exit__(*ended)
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+        ) -> None:
+            super().__exit__(kind, error, trace)
             self.timed_out = not watches
             watches.append(self)
 
