@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from memopt.graph import op_types
 from memopt.graph.graphdef import from_graph_def
 from memopt.kernels.choice import bodies_of
+from memopt.shapes.assumed import open_axes
 from memopt.shapes.known_integers import KnownIntegers
 from memopt.shapes.list_elements import takes_unknown, with_told_shapes
 from memopt.shapes.properties import Properties
@@ -43,6 +44,7 @@ def with_assumed(
         item: The graph and its use.
         shapes: By node: the shapes of its outputs in that call.
     """
+    shapes = {**open_axes(item.graph_def), **shapes}
     if not shapes:
         return properties, item
     item = replace(item, assumed_shapes=shapes)

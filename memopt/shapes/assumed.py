@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     """By node: the shapes of its outputs."""
 
 _OPEN = -1
+_GATHERS = "GatherV2"
+_AXIS = 2
+"""Its input that is one."""
 _TYPES = ("dtype", "T", "shape_type", "element_dtype")
 """The attributes by which operations say of what type their output is."""
 _DECLARED = {ARGUMENT: "_output_shapes"}
@@ -68,11 +71,28 @@ def with_sizes_of(item: GrapplerItem, inputs: Mapping[str, npt.NDArray[Any]]) ->
     return replace(item, assumed_shapes={**item.assumed_shapes, **shapes})
 
 
+def open_axes(graph_def: GraphDef) -> dict[str, tuple[Shape, ...]]:
+    """The arguments that say along which dimension something is gathered, and their shapes.
+
+    Functions capture the axis of a permutation that was made outside of them. No call's shapes tell
+    its value, and behind it no size is known.
+    """
+    arguments = {node_def.name for node_def in graph_def.node if node_def.op == ARGUMENT}
+    axes = (_axis_of(node_def) for node_def in graph_def.node)
+    return {axis: ((),) for axis in axes if axis in arguments}
+
+
+def _axis_of(node_def: NodeDef) -> str:
+    """What says along which dimension it gathers; "" for what does not gather."""
+    return _node_of(node_def.input[_AXIS]) if node_def.op == _GATHERS else ""
+
+
 def assuming(graph_def: GraphDef, shapes: Shapes) -> GraphDef:
     """A graph in which nodes have shapes: a new message, for inference alone.
 
     Lists whose elements have one dimension open have the batch there, if that is what is assumed,
     as if the graph had been made for batches of that size. Where there may be no data, there are.
+    What is gathered along an open axis is gathered along the last one, where features are.
 
     Args:
         graph_def: The graph; it is not changed.
@@ -91,6 +111,7 @@ def assuming(graph_def: GraphDef, shapes: Shapes) -> GraphDef:
             given = next((name for name in node_def.input if _node_of(name) in shapes), None)
             if given is not None:
                 node_def.input[:] = [given] * len(node_def.input)
+    _give_axes(assumed.node, shapes)
     if batch is not None:
         _fill_elements(assumed.node, batch)
         for function in assumed.library.function:
@@ -122,6 +143,19 @@ def _batch(graph_def: GraphDef, shapes: Shapes) -> int | None:
             if open_shape[:1] == (_OPEN,):
                 sizes.add(shape[0])
     return sizes.pop() if len(sizes) == 1 else None
+
+
+def _give_axes(nodes: RepeatedCompositeFieldContainer[NodeDef], shapes: Shapes) -> None:
+    """Let what is gathered along an axis of which only the shape is assumed have the last one."""
+    from tensorflow.python.framework import tensor_util
+
+    names = {node_def.name for node_def in nodes}
+    for node_def in [each for each in nodes if _axis_of(each) in shapes]:
+        added = nodes.add(op="Const", name=take_name(f"{node_def.name}/axis", names))
+        added.attr["dtype"].type = node_def.attr["Taxis"].type
+        value = tensor_util.make_tensor_proto(-1, node_def.attr["Taxis"].type)
+        added.attr["value"].tensor.CopyFrom(value)
+        node_def.input[_AXIS] = added.name
 
 
 def _fill_elements(nodes: RepeatedCompositeFieldContainer[NodeDef], batch: int) -> None:

@@ -11,7 +11,8 @@ from memopt.graph.graphdef import from_graph_def
 from memopt.graph.rewriter import Rewriter
 from memopt.item import GrapplerItem
 from memopt.passes import Context, FoldShapes
-from memopt.shapes.assumed import assuming, declared_shapes
+from memopt.plugin.inferred_shapes import with_assumed
+from memopt.shapes.assumed import assuming, declared_shapes, open_axes
 from memopt.shapes.properties import Properties
 
 OPEN = """
@@ -82,6 +83,40 @@ y = _FusedConv2D(x, filter, bias) {T=bfloat16, TArgs=<list { type: DT_BFLOAT16 }
 fused_ops=<list { s: "BiasAdd" }>, num_args=1, padding="SAME", \
 strides=<list { i: 1 i: 1 i: 1 i: 1 }>}
 """
+
+
+AXIS = "a = Const() {dtype=int32, value=<tensor { dtype: DT_INT32 tensor_shape { } int_val: 0 }>}"
+PERMUTED = """
+x = Placeholder() {dtype=float, shape=[16,8]}
+a = _Arg() {T=int32, index=0}
+p = Placeholder() {dtype=int32, shape=[8]}
+once = GatherV2(x, p, a) {Taxis=int32, Tindices=int32, Tparams=float}
+twice = GatherV2(once, p, a) {Taxis=int32, Tindices=int32, Tparams=float}
+n = Neg(twice) {T=float}
+"""
+
+
+def test_what_is_permuted_along_an_axis_that_is_captured_has_its_size() -> None:
+    graph_def = graph_def_of(PERMUTED)
+    item = GrapplerItem(graph_def, feed=("x:0", "p:0", "a:0"), fetch=("n:0",))
+    assert Properties.of(item).size_bytes("n:0") is None
+    axes = open_axes(graph_def)
+    assert axes == {"a": ((),)}
+    properties = Properties.of(replace(item, assumed_shapes=axes))
+    assert properties.size_bytes("once:0") == properties.size_bytes("n:0") == 16 * 8 * 4
+    assert properties.certain.size_bytes("n:0") is None
+    inferred, assumed = with_assumed(Properties.of(item), item, {})
+    assert inferred.size_bytes("n:0") == 16 * 8 * 4
+    assert assumed.assumed_shapes == axes
+
+
+def test_an_axis_that_is_known_is_not_open() -> None:
+    known = PERMUTED.replace("a = _Arg() {T=int32, index=0}", AXIS)
+    item = GrapplerItem(graph_def_of(known), feed=("x:0", "p:0"), fetch=("n:0",))
+    assert not open_axes(item.graph_def)
+    properties = Properties.of(item)
+    assert properties.size_bytes("n:0") == 8 * 8 * 4
+    assert with_assumed(properties, item, {}) == (properties, item)
 
 
 def test_what_is_fused_of_bfloat16_has_the_shape_of_what_it_is_fused_of() -> None:
