@@ -146,16 +146,20 @@ def _batch(graph_def: GraphDef, shapes: Shapes) -> int | None:
 
 
 def _give_axes(nodes: RepeatedCompositeFieldContainer[NodeDef], shapes: Shapes) -> None:
-    """Let what is gathered along an axis of which only the shape is assumed have the last one."""
+    """Let axes of which only the shape is assumed be the last ones, for their gradients too."""
     from tensorflow.python.framework import tensor_util
 
+    axes = {_axis_of(node_def) for node_def in nodes} & shapes.keys()
     names = {node_def.name for node_def in nodes}
-    for node_def in [each for each in nodes if _axis_of(each) in shapes]:
-        added = nodes.add(op="Const", name=take_name(f"{node_def.name}/axis", names))
-        added.attr["dtype"].type = node_def.attr["Taxis"].type
-        value = tensor_util.make_tensor_proto(-1, node_def.attr["Taxis"].type)
-        added.attr["value"].tensor.CopyFrom(value)
-        node_def.input[_AXIS] = added.name
+    types = {each.name: _type_of(each) for each in nodes if each.name in axes}
+    given: dict[str, str] = {}
+    for axis, dtype in types.items():
+        added = nodes.add(op="Const", name=take_name(f"{axis}/last", names))
+        added.attr["dtype"].type = dtype
+        added.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(-1, dtype))
+        given[axis] = added.name
+    for node_def in nodes if given else ():
+        node_def.input[:] = [given.get(name.partition(":")[0], name) for name in node_def.input]
 
 
 def _fill_elements(nodes: RepeatedCompositeFieldContainer[NodeDef], batch: int) -> None:
@@ -222,13 +226,18 @@ def _declare(node_def: NodeDef, shapes: Sequence[Shape]) -> None:
 
 def _stand_in(node_def: NodeDef, shape: TensorShapeProto) -> None:
     """Let a node be something of a shape, whatever it is made of."""
-    attribute = next(name for name in _TYPES if name in node_def.attr)
-    dtype = node_def.attr[attribute].type
+    dtype = _type_of(node_def)
     node_def.op = "Placeholder"
     node_def.input[:] = [name for name in node_def.input if name.startswith("^")]
     node_def.attr.clear()
     node_def.attr["dtype"].type = dtype
     node_def.attr["shape"].shape.CopyFrom(shape)
+
+
+def _type_of(node_def: NodeDef) -> int:
+    attribute = next(name for name in _TYPES if name in node_def.attr)
+    dtype: int = node_def.attr[attribute].type
+    return dtype
 
 
 def _node_of(name: str) -> str:

@@ -93,17 +93,26 @@ p = Placeholder() {dtype=int32, shape=[8]}
 once = GatherV2(x, p, a) {Taxis=int32, Tindices=int32, Tparams=float}
 twice = GatherV2(once, p, a) {Taxis=int32, Tindices=int32, Tparams=float}
 n = Neg(twice) {T=float}
-"""
+first = Const() {dtype=int32, value=<tensor { dtype: DT_INT32 tensor_shape { } int_val: 0 }>}
+begin = Const() {dtype=int32, value=<tensor { dtype: DT_INT32 tensor_shape { dim { size: 1 } } int_val: 1 }>}
+shape = Shape(twice) {T=float, out_type=int32}
+end = ExpandDims(a, first) {T=int32, Tdim=int32}
+outer = StridedSlice(shape, begin, end, begin) {Index=int32, T=int32, begin_mask=1, ellipsis_mask=0, end_mask=0, new_axis_mask=0, shrink_axis_mask=0}
+zero = Const() {dtype=float, value=<tensor { dtype: DT_FLOAT tensor_shape { } float_val: 0 }>}
+filled = Fill(outer, zero) {T=float, index_type=int32}
+"""  # noqa: E501 - constants
 
 
 def test_what_is_permuted_along_an_axis_that_is_captured_has_its_size() -> None:
     graph_def = graph_def_of(PERMUTED)
-    item = GrapplerItem(graph_def, feed=("x:0", "p:0", "a:0"), fetch=("n:0",))
+    item = GrapplerItem(graph_def, feed=("x:0", "p:0", "a:0"), fetch=("n:0", "filled:0"))
     assert Properties.of(item).size_bytes("n:0") is None
     axes = open_axes(graph_def)
     assert axes == {"a": ((),)}
     properties = Properties.of(replace(item, assumed_shapes=axes))
     assert properties.size_bytes("once:0") == properties.size_bytes("n:0") == 16 * 8 * 4
+    # As its gradient takes the dimensions before the axis.
+    assert properties.shape("filled:0") == (16,)
     assert properties.certain.size_bytes("n:0") is None
     inferred, assumed = with_assumed(Properties.of(item), item, {})
     assert inferred.size_bytes("n:0") == 16 * 8 * 4
