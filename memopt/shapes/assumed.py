@@ -84,7 +84,8 @@ def open_axes(graph_def: GraphDef) -> dict[str, tuple[Shape, ...]]:
 
 def _axis_of(node_def: NodeDef) -> str:
     """What says along which dimension it gathers; "" for what does not gather."""
-    return _node_of(node_def.input[_AXIS]) if node_def.op == _GATHERS else ""
+    gathers = node_def.op == _GATHERS and len(node_def.input) > _AXIS
+    return _node_of(node_def.input[_AXIS]) if gathers else ""
 
 
 def assuming(graph_def: GraphDef, shapes: Shapes) -> GraphDef:
@@ -149,7 +150,8 @@ def _give_axes(nodes: RepeatedCompositeFieldContainer[NodeDef], shapes: Shapes) 
     """Let axes of which only the shape is assumed be the last ones, for their gradients too."""
     from tensorflow.python.framework import tensor_util
 
-    axes = {_axis_of(node_def) for node_def in nodes} & shapes.keys()
+    scalars = {name for name, outputs in shapes.items() if tuple(outputs) == ((),)}
+    axes = scalars & {_axis_of(node_def) for node_def in nodes}
     names = {node_def.name for node_def in nodes}
     types = {each.name: _type_of(each) for each in nodes if each.name in axes}
     given: dict[str, str] = {}

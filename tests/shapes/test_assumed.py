@@ -119,6 +119,14 @@ def test_what_is_permuted_along_an_axis_that_is_captured_has_its_size() -> None:
     assert assumed.assumed_shapes == axes
 
 
+def test_what_gathers_without_an_axis_has_none() -> None:
+    graph_def = graph_def_of(PERMUTED)
+    for node_def in graph_def.node:
+        del node_def.input[2:]
+    assert not open_axes(graph_def)
+    assert len(assuming(graph_def, {"a": ((),)}).node) == len(graph_def.node)
+
+
 def test_an_axis_that_is_known_is_not_open() -> None:
     known = PERMUTED.replace("a = _Arg() {T=int32, index=0}", AXIS)
     item = GrapplerItem(graph_def_of(known), feed=("x:0", "p:0"), fetch=("n:0",))
