@@ -224,8 +224,8 @@ class _Splitting:
         """How far the others are split beside what stays whole, and cannot be got below."""
         if not self._limit_bytes:
             return aim
-        least_bytes = int(_ROOM * whole_bytes)
-        return _Aim(max(aim.large_bytes, least_bytes), max(aim.enough_bytes, least_bytes))
+        aim_bytes = max(aim.enough_bytes, int(_ROOM * whole_bytes))
+        return _Aim(aim_bytes, aim_bytes)
 
     def _split(self, node: Node, need_bytes: int, aim_bytes: int, facts: Facts) -> Region | None:
         """Split an operation with the region around it; `None` if it is declined."""

@@ -77,9 +77,8 @@ def open_axes(graph_def: GraphDef) -> dict[str, tuple[Shape, ...]]:
     Functions capture the axis of a permutation that was made outside of them. No call's shapes tell
     its value, and behind it no size is known.
     """
-    arguments = {node_def.name for node_def in graph_def.node if node_def.op == ARGUMENT}
-    axes = (_axis_of(node_def) for node_def in graph_def.node)
-    return {axis: ((),) for axis in axes if axis in arguments}
+    axes = {_axis_of(node_def) for node_def in graph_def.node}
+    return {n.name: ((),) for n in graph_def.node if n.op == ARGUMENT and n.name in axes}
 
 
 def _axis_of(node_def: NodeDef) -> str:
@@ -152,15 +151,17 @@ def _give_axes(nodes: RepeatedCompositeFieldContainer[NodeDef], shapes: Shapes) 
 
     scalars = {name for name, outputs in shapes.items() if tuple(outputs) == ((),)}
     axes = scalars & {_axis_of(node_def) for node_def in nodes}
+    if not axes:
+        return
     names = {node_def.name for node_def in nodes}
-    types = {each.name: _type_of(each) for each in nodes if each.name in axes}
     given: dict[str, str] = {}
-    for axis, dtype in types.items():
-        added = nodes.add(op="Const", name=take_name(f"{axis}/last", names))
+    for axis in [node_def for node_def in nodes if node_def.name in axes]:
+        dtype = _type_of(axis)
+        added = nodes.add(op="Const", name=take_name(f"{axis.name}/last", names))
         added.attr["dtype"].type = dtype
         added.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(-1, dtype))
-        given[axis] = added.name
-    for node_def in nodes if given else ():
+        given[axis.name] = added.name
+    for node_def in nodes:
         node_def.input[:] = [given.get(name.partition(":")[0], name) for name in node_def.input]
 
 

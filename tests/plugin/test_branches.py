@@ -27,9 +27,7 @@ def test_a_budget_is_kept_with_the_same_bits(kind: str, budget: str, done: str) 
     assert outcome == "rewritten", reason
     assert done in reason
     assert within["weights"] == off["weights"]
-    # What a branch has read is let go by the thread that ends it: on a busy machine now and then
-    # after the next operation has begun (2 and 4 % too much in 2 of 15 runs beside others).
-    assert within["own"] <= predicted * (1.02 if kind == "scan" else 1.05)
+    assert within["own"] <= predicted * 1.02
     if kind == "scan":
         # How many blocks a step leaves out is a matter of chance.
         assert within["own"] >= predicted * 0.95

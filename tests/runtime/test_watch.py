@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 from tensorflow.core.protobuf import bfc_memory_map_pb2
@@ -17,7 +17,6 @@ from memopt.runtime.worker_process import ending
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 _LONG_NS = 600 * 10**9
 _FAILURE = (
@@ -116,15 +115,10 @@ def test_a_process_that_was_ended_just_as_it_answered_is_not_heard(
     watches: list[Watch] = []
 
     class LateWatch(Watch):
-        def __exit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            trace: TracebackType | None,
-        ) -> None:
-            super().__exit__(kind, error, trace)
+        def __enter__(self) -> Self:
             self.timed_out = not watches
             watches.append(self)
+            return super().__enter__()
 
     def start(*_: object) -> subprocess.Popen[str]:
         return _process("""print('{"result": "ready"}')""")
