@@ -226,6 +226,13 @@ def _shaping() -> list[OpCase]:
                 "shape": ints(64, 48),
             },
         ),
+        *(
+            OpCase(
+                op,
+                {"tensor": x, "indices": np.zeros((9, 1), np.int32), "updates": floats(9, 48)},
+            )
+            for op in ("TensorScatterAdd", "TensorScatterSub", "TensorScatterUpdate")
+        ),
         OpCase(
             "MirrorPadGrad",
             {"input": x, "paddings": np.ones((2, 2), np.int32)},

@@ -66,6 +66,27 @@ def images_at_once(pixels: int, elements: int, channels: int, number_bytes: int)
     return divided(_WORKING_SET_BYTES // number_bytes, work)
 
 
+def columns_at_once(
+    samples: int, pixels: int, elements: int, channels: int, number_bytes: int, threads: int
+) -> int:
+    """How many images' columns the kernel for a gradient of images holds.
+
+    Those of one image where there is only one, or where threads share the work of each.
+
+    Args:
+        samples: How many images there are.
+        pixels: Of the gradient of what was made of each image.
+        elements: Of a filter, by channel that it makes.
+        channels: How many it makes.
+        number_bytes: The size of a number.
+        threads: How many share the work of a kernel.
+    """
+    work = pixels * elements + pixels * channels + elements * channels
+    if samples == 1 or work // threads >= _LARGE_WORK_ELEMENTS:
+        return 1
+    return images_at_once(pixels, elements, channels, number_bytes)
+
+
 def _number_bytes(tensor: TensorProperties) -> int:
     return 2 if tensor.dtype in _HALVES else 4
 
@@ -81,14 +102,13 @@ def _filter_gradient(call: KernelCall) -> int:
 def _input_gradient(call: KernelCall) -> int:
     if call.runtime.onednn:
         return 0
-    sizes = pixels, elements, channels = _columns(call, call.inputs[2], call.inputs[1])
+    sizes = _columns(call, call.inputs[2], call.inputs[1])
     gradient = call.inputs[2].shape
     assert gradient is not None
-    work = pixels * elements + pixels * channels + elements * channels
-    alone = gradient[0] == 1 or work // call.runtime.intra_op_threads >= _LARGE_WORK_ELEMENTS
     number_bytes = _number_bytes(call.inputs[2])
-    images = 1 if alone else images_at_once(*sizes, number_bytes)
-    return images * pixels * elements * number_bytes
+    threads = call.runtime.intra_op_threads
+    images = columns_at_once(gradient[0], *sizes, number_bytes, threads)
+    return images * sizes[0] * sizes[1] * number_bytes
 
 
 def _wider_copies(call: KernelCall) -> int:

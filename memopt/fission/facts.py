@@ -9,7 +9,7 @@ from memopt.accumulation.shared_inputs import find_added, root_of
 from memopt.buffers.device_types import is_on_host
 from memopt.buffers.kernel_call import Runtime
 from memopt.fission.dimensions import SPLITTABLE, Role, Shapes, find_roles
-from memopt.fission.patches import GRADIENT, patches_of
+from memopt.fission.products import GRADIENTS, products_of
 from memopt.graph import op_types
 from memopt.graph.functiondef import ARGUMENT
 from memopt.graph.op_types import REF_VARIABLES
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from memopt.context import Context
     from memopt.fission.dimensions import Roles
-    from memopt.fission.patches import Patches
+    from memopt.fission.gradients import Gradient
     from memopt.graph.graph import Graph, Node, Tensor
     from memopt.shapes.tensor_properties import TensorProperties
 
@@ -72,17 +72,18 @@ class Facts:
         """Whether a node can be split."""
         return not isinstance(self.roles(node), str)
 
-    def patches(self, node: Node) -> Patches | str:
-        """What a gradient of filters reads, if it can be computed from patches, or why not."""
-        if node.op != GRADIENT:
+    def products(self, node: Node) -> Gradient | str:
+        """How a gradient of a convolution can be computed as products, or why it is not."""
+        if node.op not in GRADIENTS:
             return f"it is a {node.op}"
         if self.runtime.onednn:
             return "oneDNN's kernel needs no columns of images"
-        return self._why_not_here(node) or patches_of(node, self._properties)
+        threads = self.runtime.intra_op_threads
+        return self._why_not_here(node) or products_of(node, self._properties, threads)
 
     def can_need_less(self, node: Node) -> bool:
         """Whether a node can be split, or computed in a way that needs less."""
-        return self.is_split(node) or not isinstance(self.patches(node), str)
+        return self.is_split(node) or not isinstance(self.products(node), str)
 
     def exclude(self, node: Node, why: str) -> None:
         """Let a node not be split any more."""

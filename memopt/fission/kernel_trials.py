@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memopt.cluster import system_memory_bytes
 from memopt.context import Context
 from memopt.fission.dimensions import Role, is_exact
-from memopt.fission.patch_products import write_patches
+from memopt.fission.products import OF_FILTERS, write_products
 from memopt.fission.regions import part_numbers
 from memopt.fission.trial_records import Outcome, Setting, Trial, TrialInput
 from memopt.graph.attributes import op_attributes
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
     from memopt.buffers.kernel_call import Runtime
-    from memopt.fission.patches import Patches
+    from memopt.fission.gradients import Gradient
     from memopt.fission.regions import Region
     from memopt.fission.trials import Trials
     from memopt.graph.graph import Node, Tensor
 
 _MOST_OF_MEMORY = 0.25
 """Of this machine's memory, what a trial may take: the sizes are whatever a file declares."""
-_GRADIENT = "filters"
+_GRADIENT = "made"
 _SWITCH = "TF_ENABLE_ONEDNN_OPTS"
 _FUSED = {"Conv2D": "BiasAdd"}
 """What oneDNN may make one operation of with what reads it."""
@@ -75,23 +75,23 @@ def find_unequal(region: Region, parts: int, trials: Trials) -> dict[Node, Outco
     return unequal
 
 
-def try_patches(node: Node, patches: Patches, trials: Trials) -> Outcome:
-    """Whether a gradient of filters has the same bits if it is computed from patches.
+def try_products(node: Node, way: Gradient, trials: Trials) -> Outcome:
+    """Whether a gradient of a convolution has the same bits if it is computed as products.
 
     Args:
         node: The gradient.
-        patches: What it reads and makes.
+        way: In what way.
         trials: Makes the trial.
     """
     # Both results, what is read and what is made on the way.
-    if 2 * patches.need_bytes > _MOST_OF_MEMORY * system_memory_bytes():
+    if 2 * way.need_bytes > _MOST_OF_MEMORY * system_memory_bytes():
         return Outcome.TOO_LARGE
-    graph_def, inputs = _gradient_alone(node, patches)
+    graph_def, inputs = _gradient_alone(node, way)
     item = GrapplerItem(graph_def, feed=tuple(each.name for each in inputs), fetch=(_GRADIENT,))
     rewriter = Rewriter(from_graph_def(graph_def))
-    with rewriter.edit("the same from patches"):
+    with rewriter.edit("the same as products"):
         context = Context.of_item(item, Properties.of(item))
-        write_patches(rewriter, context, rewriter.graph[_GRADIENT], patches)
+        write_products(rewriter, context, rewriter.graph[_GRADIENT], way)
     whole, otherwise = (
         each.SerializeToString(deterministic=True)
         for each in (graph_def, to_graph_def(rewriter.graph))
@@ -99,21 +99,24 @@ def try_patches(node: Node, patches: Patches, trials: Trials) -> Outcome:
     return trials.outcome(Trial(((1, whole),), inputs, (f"{_GRADIENT}:0",), (1,), otherwise))
 
 
-def _gradient_alone(node: Node, patches: Patches) -> tuple[GraphDef, tuple[TrialInput, ...]]:
-    """A gradient of filters in a graph of its own, and what is fed there."""
+def _gradient_alone(node: Node, way: Gradient) -> tuple[GraphDef, tuple[TrialInput, ...]]:
+    """A gradient of a convolution in a graph of its own, and what is fed there."""
     from tensorflow.core.framework import graph_pb2
     from tensorflow.python.framework import tensor_util
 
+    made, read = ("filters", "image") if node.op == OF_FILTERS else ("image", "filters")
+    told = {"image": way.image, "filters": way.filters, "gradient": way.gradient}
     graph_def = graph_pb2.GraphDef()
-    shapes = {"image": patches.image, "gradient": patches.gradient}
+    shapes = {name: shape for name, shape in told.items() if name != made}
     for name, shape in shapes.items():
         placeholder = graph_def.node.add(name=name, op="Placeholder")
         placeholder.attr["dtype"].type = DT_FLOAT
         set_shape(placeholder.attr["shape"].shape, shape)
     sizes = graph_def.node.add(name="sizes", op="Const")
     sizes.attr["dtype"].type = DT_INT32
-    sizes.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(patches.filters, DT_INT32))
-    _add_like(graph_def, node, _GRADIENT).input.extend(["image", "sizes", "gradient"])
+    sizes.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(told[made], DT_INT32))
+    inputs = [read, "sizes"] if node.op == OF_FILTERS else ["sizes", read]
+    _add_like(graph_def, node, _GRADIENT).input.extend([*inputs, "gradient"])
     given = (TrialInput(name, DT_FLOAT, shape, is_split=False) for name, shape in shapes.items())
     return graph_def, tuple(given)
 

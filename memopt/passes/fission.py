@@ -10,10 +10,9 @@ from memopt.buffers.working_sets import working_sets
 from memopt.errors import OptionsError
 from memopt.fission.facts import Facts
 from memopt.fission.growth import grow
-from memopt.fission.kernel_trials import find_unequal, settings_of, try_patches
+from memopt.fission.kernel_trials import find_unequal, settings_of, try_products
 from memopt.fission.parts import write_parts
-from memopt.fission.patch_products import write_patches
-from memopt.fission.patches import GRADIENT
+from memopt.fission.products import GRADIENTS, write_products
 from memopt.fission.trial_records import Outcome
 from memopt.fission.trials import Trials
 from memopt.graph.op_types import called_functions
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memopt.context import Context
-    from memopt.fission.patches import Patches
+    from memopt.fission.dimensions import Roles
+    from memopt.fission.gradients import Gradient
     from memopt.fission.regions import Region
     from memopt.graph.graph import Node
     from memopt.graph.rewriter import Rewriter
@@ -62,8 +62,9 @@ class Fission(Pass):
     3. It is split into the fewest parts with which it needs no more than that; see `write_parts`.
     4. Kernels whose last bits could depend on how many rows they get are run first, in a process
        of their own, as a whole and in parts; where a bit differs, they stay whole.
-    5. A gradient of filters sums over its rows. It is computed from patches instead, where that
-       needs less, and has the same bits when it is tried; see `fission.patches`.
+    5. A gradient of a convolution is computed as products instead, where its kernel would hold
+       columns of many images, and that has the same bits when it is tried; see
+       `fission.gradients`.
 
     Refused, with a reason in the report: what sums over its rows, is random, has a state, stands in
     v1 control flow, is fed, fetched or kept; what has other bits in parts; what is read by a sum
@@ -171,12 +172,7 @@ class _Splitting:
                 return False
             if node in touched or node.name not in facts.graph:
                 continue
-            if node.op == GRADIENT:
-                is_done = self._compute_from_patches(node, needs[node], aim.enough_bytes, facts)
-                members = frozenset({node} if is_done else ())
-            else:
-                region = self._split(node, needs[node], aim.enough_bytes, facts)
-                members = frozenset() if region is None else region.members
+            members = self._less(node, needs[node], aim.enough_bytes, facts)
             if not members:
                 aim = self._aim_beside(needs[node], aim)
                 continue
@@ -214,7 +210,7 @@ class _Splitting:
             node = max(stays, key=stays.__getitem__)
             self._reasons[node] = (
                 f"it needs {needs[node] / _MEBIBYTE:.2f} MiB, more than the budget leaves, and is "
-                f"not split: {facts.patches(node) if node.op == GRADIENT else facts.roles(node)}"
+                f"not split: {_why_whole(node, facts)}"
             )
             return None
         aim_bytes = int(_ROOM * room_bytes)
@@ -226,6 +222,15 @@ class _Splitting:
             return aim
         aim_bytes = max(aim.enough_bytes, int(_ROOM * whole_bytes))
         return _Aim(aim_bytes, aim_bytes)
+
+    def _less(self, node: Node, need_bytes: int, aim_bytes: int, facts: Facts) -> frozenset[Node]:
+        """Let an operation need less; what is not there as it was, nothing if it is declined."""
+        if node.op in GRADIENTS and self._compute_as_products(node, need_bytes, aim_bytes, facts):
+            return frozenset({node})
+        if node.op in GRADIENTS and not facts.is_split(node):
+            return frozenset()
+        region = self._split(node, need_bytes, aim_bytes, facts)
+        return frozenset() if region is None else region.members
 
     def _split(self, node: Node, need_bytes: int, aim_bytes: int, facts: Facts) -> Region | None:
         """Split an operation with the region around it; `None` if it is declined."""
@@ -255,37 +260,37 @@ class _Splitting:
         self._reasons[node] = why
         return None
 
-    def _compute_from_patches(
+    def _compute_as_products(
         self, node: Node, need_bytes: int, aim_bytes: int, facts: Facts
     ) -> bool:
-        """Compute a gradient of filters from patches; whether it is not declined."""
-        patches = facts.patches(node)
-        if isinstance(patches, str):
-            self._reasons[node] = patches
+        """Compute a gradient of a convolution as products; whether it is not declined."""
+        gradient = facts.products(node)
+        if isinstance(gradient, str):
+            self._reasons[node] = gradient
             return False
-        ways = sorted(patches.ways, key=lambda way: (max(way.need_bytes, aim_bytes), way.parts))
+        ways = sorted(gradient.ways, key=lambda way: (max(way.need_bytes, aim_bytes), way.parts))
         outcomes = []
         for way in ways:
-            outcomes.append(self._try_patches(node, way))
+            outcomes.append(self._try_products(node, way))
             if outcomes[-1] is Outcome.EQUAL:
-                self._write_patches(node, way, need_bytes)
+                self._write_products(node, way, need_bytes)
                 return True
         how = "has other bits" if set(outcomes) == {Outcome.OTHER} else outcomes[-1]
-        self._reasons[node] = f"{node.op} {node.name!r} from patches {how}"
+        self._reasons[node] = f"{node.op} {node.name!r} from {gradient.what} {how}"
         return False
 
-    def _write_patches(self, node: Node, patches: Patches, need_bytes: int) -> None:
-        how = "patches" if patches.parts == 1 else f"patches, in {patches.parts} parts of filters"
+    def _write_products(self, node: Node, way: Gradient, need_bytes: int) -> None:
         reason = (
-            f"{node.name!r} is computed from {how}: it needs {need_bytes / _MEBIBYTE:.2f} MiB by "
-            f"itself, and they need {patches.need_bytes / _MEBIBYTE:.2f} MiB"
+            f"{node.name!r} is computed from {way.what}: it needs {need_bytes / _MEBIBYTE:.2f} MiB "
+            f"by itself, and they need {way.need_bytes / _MEBIBYTE:.2f} MiB"
         )
-        with self._rewriter.edit(reason, decisions=[Decision(node.name, "a product of patches")]):
-            write_patches(self._rewriter, self._context, node, patches)
+        decisions = [Decision(node.name, "computed as products")]
+        with self._rewriter.edit(reason, decisions=decisions):
+            write_products(self._rewriter, self._context, node, way)
         self._parts.update((node.name, *self._rewriter.edits[-1].added))
 
-    def _try_patches(self, node: Node, patches: Patches) -> Outcome:
-        return self._tried(lambda: try_patches(node, patches, self._trials), Outcome.EQUAL)
+    def _try_products(self, node: Node, way: Gradient) -> Outcome:
+        return self._tried(lambda: try_products(node, way, self._trials), Outcome.EQUAL)
 
     def _choices(self, region: Region, need_bytes: int, aim_bytes: int) -> list[tuple[int, int]]:
         """Numbers of parts and what is needed with them, the best first.
@@ -323,6 +328,10 @@ class _Splitting:
         with self._rewriter.edit(reason, decisions=decisions):
             write_parts(self._rewriter, region, parts, self._context)
         self._parts.update(self._rewriter.edits[-1].added)
+
+
+def _why_whole(node: Node, facts: Facts) -> Gradient | Roles | str:
+    return facts.products(node) if node.op in GRADIENTS else facts.roles(node)
 
 
 def _role(region: Region, node: Node) -> str:
