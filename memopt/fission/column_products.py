@@ -44,7 +44,7 @@ class _Writing:
         filters = self._do.reshaped(filters, (columns.elements, channels))
         rows = self._do.as_rows(gradient)
         made = self._do.joined([self._part(rows, filters, part) for part in columns.products])
-        if columns.is_of_pixels or columns.parts > 1:
+        if columns.is_of_pixels or columns.by_pixels or columns.parts > 1:
             # As the kernel adds to images of zeros, none is negative; and a sum that reads this
             # may take over its buffer as it may take over the kernel's.
             made = self._do.added(made, self._do.zero())
@@ -55,17 +55,81 @@ class _Writing:
         columns = self._columns
         patches = columns.pixels
         rows = self._do.some_rows(rows, range(images.start * patches, images.stop * patches))
-        number, channels = self._do.shape(rows)
-        matrices = self._do.reshaped(rows, (number // columns.rows, columns.rows, channels))
-        made = self._do.as_rows(self._do.products(matrices, filters))
-        if columns.rest:
-            places = [n * patches + place for n in range(len(images)) for place in columns.rest]
-            again = self._again(self._do.gathered(rows, self._do.constant(places), 0), filters)
-            made = self._do.put(made, self._do.constant([[place] for place in places]), again)
+        again = self._again(rows, filters, len(images))
+        if columns.by_pixels:
+            return self._by_pixels(rows, filters, again, len(images))
+        made = self._multiplied(rows, filters)
+        for places, values in again:
+            made = self._do.put(made, places, values)
         return made if columns.is_of_pixels else self._images(made, len(images))
 
-    def _again(self, rows: Tensor, filters: Tensor) -> Tensor:
-        """Products of rows and filters, added up apart for even and for odd channels."""
+    def _multiplied(self, rows: Tensor, filters: Tensor) -> Tensor:
+        """The products of rows and filters, a row for each."""
+        at_once = self._columns.rows
+        if not at_once:
+            return self._do.product(rows, filters, of_rows=True)
+        number, channels = self._do.shape(rows)
+        matrices = self._do.reshaped(rows, (number // at_once, at_once, channels))
+        return self._do.as_rows(self._do.products(matrices, filters, of_columns=False))
+
+    def _again(self, rows: Tensor, filters: Tensor, images: int) -> list[tuple[Tensor, Tensor]]:
+        """Which patches are computed again, as a column, and what comes of them."""
+        columns = self._columns
+        kinds = [
+            ([n * columns.pixels + each for n in range(images) for each in rest.patches], how)
+            for rest in columns.rest
+            for how in [self._fused if rest.is_fused else self._apart]
+        ]
+        if end := columns.end(images):
+            kinds.append((list(end), self._alone))
+        found = []
+        for places, how in kinds:
+            read = self._do.gathered(rows, self._do.constant(places), 0)
+            found.append((self._do.constant([[each] for each in places]), how(read, filters)))
+        return found
+
+    def _by_pixels(
+        self, rows: Tensor, filters: Tensor, again: list[tuple[Tensor, Tensor]], images: int
+    ) -> Tensor:
+        """Products with each pixel of the filters, moved and added up, the last pixel first."""
+        columns = self._columns
+        _, height, width, channels = columns.image
+        down, across, *_ = columns.filters
+        total: Tensor | None = None
+        for pixel in reversed(range(down * across)):
+            numbers = range(pixel * channels, (pixel + 1) * channels)
+            made = self._multiplied(rows, self._do.some_rows(filters, numbers))
+            for places, values in again:
+                shape = (self._do.shape(values)[0], channels)
+                of_pixel = self._do.window(values, (0, numbers.start), shape)
+                made = self._do.put(made, places, of_pixel)
+            made = self._do.reshaped(made, (images, *columns.gradient[1:3], channels))
+            row, column = divmod(pixel, across)
+            margins = [(0, 0), (row, down - 1 - row), (column, across - 1 - column), (0, 0)]
+            made = self._do.padded(made, margins)
+            total = made if total is None else self._do.added(total, made)
+        assert total is not None
+        start = tuple(before for before, _ in columns.margins)
+        return self._do.as_rows(self._do.window(total, start, (images, height, width, channels)))
+
+    def _alone(self, rows: Tensor, filters: Tensor) -> Tensor:
+        """Products of a few rows and filters."""
+        matrix = self._do.reshaped(rows, (1, *self._do.shape(rows)))
+        return self._do.as_rows(self._do.products(matrix, filters, of_columns=False))
+
+    def _fused(self, rows: Tensor, filters: Tensor) -> Tensor:
+        """Products of rows and filters, added up for even and for odd channels."""
+        sums = []
+        for first in (0, 1):
+            channels = self._do.constant(list(range(first, self._columns.filters[3], 2)))
+            left, right = (self._do.gathered(each, channels, 1) for each in (rows, filters))
+            left = self._do.reshaped(left, (1, *self._do.shape(left)))
+            sums.append(self._do.products(left, right, of_columns=False))
+        even, odd = sums
+        return self._do.as_rows(self._do.added(even, odd))
+
+    def _apart(self, rows: Tensor, filters: Tensor) -> Tensor:
+        """The same, where each product is rounded before it is added."""
         number, channels = self._do.shape(rows)
         elements = self._columns.elements
         left = self._do.reshaped(self._do.transposed(rows), (channels, number, 1))

@@ -111,6 +111,11 @@ class Gradient(ABC):
         return self.filters[:2] == (1, 1) and set(self.strides) == {1}
 
     @property
+    def is_of_vector(self) -> bool:
+        """Whether it is a product of a vector, which other kernels compute."""
+        return min(self.elements, self.pixels * self.image[0]) == 1
+
+    @property
     def pixels(self) -> int:
         """How many patches of an image filters read."""
         return prod(self.gradient[1:3])
@@ -172,6 +177,6 @@ def _why_no_product(node: Node, found: Gradient) -> str:
     dilations = told["dilations"].list.i if "dilations" in told else ()
     if set(dilations) - {1} or found.image[3] != filters[2]:
         return "its filters are dilated, or read some channels each"
-    if min(found.elements, filters[3], found.pixels * found.image[0]) == 1:
+    if found.is_of_vector:
         return "it is a product of a vector"
     return "" if found.ways else f"from {found.what} it would need hardly less"

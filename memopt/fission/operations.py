@@ -82,16 +82,21 @@ class Operations:
         sizes = zip(self.shape(tensor), margins, strict=True)
         return self._build.note(made, tuple(size + sum(more) for size, more in sizes), DT_FLOAT)
 
-    def some_rows(self, tensor: Tensor, rows: range) -> Tensor:
-        """Some rows, one after the other; all of them are there without an operation."""
-        number, *others = self.shape(tensor)
-        if len(rows) == number:
+    def some_rows(self, tensor: Tensor, rows: range, dtype: int = DT_FLOAT) -> Tensor:
+        """Some rows, one after the other."""
+        others = self.shape(tensor)[1:]
+        start = (rows.start, *[0] * len(others))
+        return self.window(tensor, start, (len(rows), *others), dtype)
+
+    def window(
+        self, tensor: Tensor, start: Sequence[int], shape: tuple[int, ...], dtype: int = DT_FLOAT
+    ) -> Tensor:
+        """What there is from a place on; all of it is there without an operation."""
+        if shape == self.shape(tensor):
             return tensor
-        shape = (len(rows), *others)
-        start = self.constant([rows.start, *[0] * len(others)])
-        inputs = [tensor, start, self.constant(list(shape))]
-        made = self._add("Slice", inputs, T=DT_FLOAT, Index=DT_INT32)
-        return self._build.note(made, shape, DT_FLOAT)
+        inputs = [tensor, self.constant(list(start)), self.constant(list(shape))]
+        made = self._add("Slice", inputs, T=dtype, Index=DT_INT32)
+        return self._build.note(made, shape, dtype)
 
     def gathered(self, tensor: Tensor, places: Tensor, axis: int) -> Tensor:
         """What there is at some places of a dimension."""
@@ -101,19 +106,35 @@ class Operations:
         shape[axis : axis + 1] = self.shape(places)
         return self._build.note(made, tuple(shape), DT_FLOAT)
 
-    def product(self, left: Tensor, right: Tensor, *, transpose_left: bool = False) -> Tensor:
-        """The product of two matrices."""
-        flags = {"transpose_a": transpose_left, "transpose_b": False}
-        made = self._add_with(_flags(flags), "MatMul", [left, right])
-        rows = self.shape(left)[1 if transpose_left else 0]
-        return self._build.note(made, (rows, self.shape(right)[1]), DT_FLOAT)
+    def product(
+        self, left: Tensor, right: Tensor, *, of_left_columns: bool = False, of_rows: bool = False
+    ) -> Tensor:
+        """The product of two matrices.
 
-    def products(self, matrices: Tensor, rows: Tensor) -> Tensor:
-        """The products of many matrices and one whose rows are what columns are made of."""
-        flags = {"adj_x": False, "adj_y": True}
-        made = self._add_with(_flags(flags), "BatchMatMulV2", [matrices, rows])
-        shape = (*self.shape(matrices)[:-1], self.shape(rows)[0])
+        Args:
+            left: Whose rows are multiplied.
+            right: By whose columns.
+            of_left_columns: Whether the columns of the left one are, and not its rows.
+            of_rows: Whether by the rows of the right one, and not by its columns.
+        """
+        flags = {"transpose_a": of_left_columns, "transpose_b": of_rows}
+        made = self._add_with(_flags(flags), "MatMul", [left, right])
+        shape = (self.shape(left)[int(of_left_columns)], self.shape(right)[int(not of_rows)])
         return self._build.note(made, shape, DT_FLOAT)
+
+    def products(self, left: Tensor, right: Tensor, *, of_columns: bool) -> Tensor:
+        """The products of many matrices: of their columns, or of the rows of both.
+
+        Args:
+            left: Matrices.
+            right: As many, or one for all of them.
+            of_columns: Whether columns are multiplied, and not rows.
+        """
+        flags = {"adj_x": of_columns, "adj_y": not of_columns}
+        made = self._add_with(_flags(flags), "BatchMatMulV2", [left, right])
+        *number, rows, columns = self.shape(left)
+        kept = (columns, self.shape(right)[-1]) if of_columns else (rows, self.shape(right)[-2])
+        return self._build.note(made, (*number, *kept), DT_FLOAT)
 
     def put(self, rows: Tensor, places: Tensor, instead: Tensor) -> Tensor:
         """Rows of which some are replaced."""

@@ -6,6 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from memopt.fission.operations import Operations
+from memopt.fission.patches import block_of, product_sizes
 from memopt.graph.op_types import DT_INT32
 from memopt.rematerialization.rewriting.node_builder import NodeBuilder
 
@@ -40,8 +41,77 @@ class _Writing:
     def write(self, image: Tensor, sizes: Tensor, gradient: Tensor) -> None:
         rows = self._do.as_rows(gradient)
         image = self._do.as_rows(image) if self._patches.is_of_pixels else self._padded(image)
-        parts = [self._part(image, rows, window) for window in self._patches.windows]
-        self._do.become(self._do.joined(parts), sizes)
+        if self._patches.runs:
+            made = self._in_runs(image, rows)
+        else:
+            parts = [self._part(image, rows, window) for window in self._patches.windows]
+            made = self._do.joined(parts)
+        self._do.become(made, sizes)
+
+    def _in_runs(self, image: Tensor, rows: Tensor) -> Tensor:
+        """The gradient, of which the products of some patches after others are added up."""
+        patches = self._patches
+        total: Tensor | None = None
+        for images in patches.products:
+            read = self._of_images(image, images, patches.pixels if patches.is_of_pixels else 1)
+            gradient = self._of_images(rows, images, patches.pixels)
+            made = self._of_runs(read, gradient, len(images))
+            total = made if total is None else self._do.added(total, made)
+        assert total is not None
+        return self._do.reshaped(total, (patches.elements, patches.filters[3]))
+
+    def _of_runs(self, read: Tensor, gradient: Tensor, images: int) -> Tensor:
+        """What some images add to the gradient, as one row."""
+        patches = self._patches
+        places = None if patches.is_of_pixels else self._all_places(images)
+        if places:
+            read = self._do.as_rows(read)
+        total: Tensor | None = None
+        block = block_of(images * patches.pixels)
+        for run in patches.run_ranges(images * patches.pixels):
+            columns = (
+                self._patches_at(read, places, run) if places else self._do.some_rows(read, run)
+            )
+            products = self._products(columns, self._do.some_rows(gradient, run), block)
+            addends = self._do.joined([*([total] if total else []), *products])
+            ids = self._do.constant([0] * self._do.shape(addends)[0])
+            total = self._do.summed_rows(addends, ids, 1)
+        assert total is not None
+        return total
+
+    def _all_places(self, images: int) -> Tensor:
+        """Of each patch of some images, which of all their pixels it has."""
+        rows, columns = map(range, self._patches.filters[:2])
+        _, height, width, _ = self._patches.padded
+        starts = self._do.constant([[n * height * width] for n in range(images)])
+        places = self._do.added(starts, self._places((rows, columns)), DT_INT32)
+        read = len(rows) * len(columns)
+        return self._do.reshaped(places, (images * self._patches.pixels, read), DT_INT32)
+
+    def _patches_at(self, pixels: Tensor, places: Tensor | None, run: range) -> Tensor:
+        """Some patches, a row for each."""
+        if places is None:
+            return self._do.some_rows(pixels, run)
+        places = self._do.some_rows(places, run, DT_INT32)
+        number = prod(self._do.shape(places))
+        made = self._do.gathered(pixels, self._do.reshaped(places, (number,), DT_INT32), 0)
+        return self._do.reshaped(made, (len(run), self._patches.elements))
+
+    def _products(self, columns: Tensor, gradient: Tensor, block: int) -> list[Tensor]:
+        """The products of blocks of patches and of what is left, a row for each."""
+        found, start = [], 0
+        for count, size in product_sizes(self._do.shape(columns)[0], block):
+            rows = range(start, start + count * size)
+            left, right = (
+                self._do.reshaped(
+                    self._do.some_rows(each, rows), (count, size, self._do.shape(each)[1])
+                )
+                for each in (columns, gradient)
+            )
+            made = self._do.products(left, right, of_columns=True)
+            found.append(self._do.reshaped(made, (count, prod(self._do.shape(made)[1:]))))
+            start = rows.stop
+        return found
 
     def _padded(self, image: Tensor) -> Tensor:
         """The images with their margins, a row for each pixel."""
@@ -60,7 +130,7 @@ class _Writing:
             read = self._of_images(image, images, 1 if places else patches.pixels)
             columns = self._gathered(read, places) if places else read
             gradient = self._of_images(rows, images, patches.pixels)
-            made = self._do.product(columns, gradient, transpose_left=True)
+            made = self._do.product(columns, gradient, of_left_columns=True)
             total = made if total is None else self._do.added(total, made)
         assert total is not None
         return total

@@ -268,7 +268,7 @@ class _Splitting:
         if isinstance(gradient, str):
             self._reasons[node] = gradient
             return False
-        ways = sorted(gradient.ways, key=lambda way: (max(way.need_bytes, aim_bytes), way.parts))
+        ways = sorted(gradient.ways, key=lambda way: max(way.need_bytes, aim_bytes))
         outcomes = []
         for way in ways:
             outcomes.append(self._try_products(node, way))

@@ -60,6 +60,7 @@ CASES = {
     "pixels": convolution(),
     "pixels, no rest": convolution((8, 8, 8, 96), 1, 32),
     "pixels, a rest of one": convolution((8, 7, 7, 64), 1, 32),
+    "pixels, a rest of three": convolution((8, 15, 15, 32), 1, 32),
     "some pixels": convolution((8, 16, 16, 32), 1, 32, strides=[1, 2, 2, 1]),
     "3 x 3": convolution((8, 16, 16, 16), 3, 16),
     "strides": convolution((8, 17, 16, 16), 3, 16, strides=[1, 2, 2, 1]),
@@ -97,8 +98,7 @@ def test_the_bits_are_those_of_the_kernel(name: str, trials: Trials) -> None:
     gradient = found_in(CASES[name])
     assert isinstance(gradient, Columns)
     node = from_graph_def(CASES[name].graph_def)["x"]
-    outcomes = {try_products(node, way, trials) for way in gradient.ways[:2]}
-    assert Outcome.EQUAL in outcomes
+    assert any(try_products(node, way, trials) is Outcome.EQUAL for way in gradient.ways)
 
 
 def test_no_zero_is_negative() -> None:
@@ -121,6 +121,7 @@ def test_no_zero_is_negative() -> None:
         ((16, 16), [174, 175, 254, 255]),
         ((7, 7), [48]),
         ((13, 13), [84]),
+        ((15, 15), [222, 223, 224]),
         ((28, 28), []),
         ((12, 12), []),
         ((32, 32), [942, 943, 1022, 1023]),
@@ -131,7 +132,8 @@ def test_which_patches_the_kernel_adds_up_otherwise(
 ) -> None:
     gradient = found_in(convolution((8, *pixels, 16), 1, 16))
     assert isinstance(gradient, Columns)
-    assert gradient.rest == rest
+    assert [patch for each in gradient.rest for patch in each.patches] == rest
+    assert all(each.is_fused == (pixels == (15, 15)) for each in gradient.rest)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -151,10 +153,10 @@ def test_no_operation_needs_more_than_is_told(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit_bytes", "parts"), [(20 << 20, 1), (10 << 20, 2), (8 << 20, 4), (6 << 20, 8)]
+    ("limit_bytes", "parts"), [(20 << 20, 1), (14 << 20, 2), (8 << 20, 4), (6 << 20, 8)]
 )
 def test_as_few_parts_as_are_enough(limit_bytes: int, parts: int) -> None:
-    item = convolution((16, 16, 16, 32), 3, 32)
+    item = convolution((16, 32, 32, 32), 3, 32, strides=[1, 2, 2, 1])
     (edit,) = run_pass(item, replace(TRUSTING, memory_limit=limit_bytes)).edits
     assert (f"in {parts} parts of the images" in edit.reason) == (parts > 1)
 
