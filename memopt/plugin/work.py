@@ -15,6 +15,7 @@ from memopt.costs.choice import choose_planning_costs
 from memopt.errors import BudgetError, InvalidGraphError, MemoptError
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.kernels import runs_onednn
+from memopt.graph.op_types import DT_RESOURCE, DT_STRING, DT_VARIANT
 from memopt.graph.verify import verify_graph, verify_references
 from memopt.kernels.choice import choose_kernels, choose_times
 from memopt.loops.lowering import lower_loops
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _MEBIBYTE = 1 << 20
 _UNKNOWN_SHOWN = 3
+_WITHOUT_SIZES = frozenset({DT_STRING, DT_RESOURCE, DT_VARIANT})
 _LEAST_SAVING = 0.05
 """Of what a step needs itself; an order costs some time, too."""
 
@@ -143,7 +145,21 @@ class Work:
             f"{each.nodes} of {each.op} may need memory that no rule knows"
             for each in self.report.unknown_kernels[:_UNKNOWN_SHOWN]
         ]
-        return "; ".join((*(done or ["nothing was found to change"]), *failed, *unknown))
+        open_sizes = [self._open_sizes] if self._open_sizes else []
+        parts = (*(done or ["nothing was found to change"]), *failed, *open_sizes, *unknown)
+        return "; ".join(parts)
+
+    @cached_property
+    def _open_sizes(self) -> str:
+        """Of how many tensors of numbers the sizes are not known: they count as next to nothing."""
+        unknown = []
+        for name in self.properties.unknown_sizes():
+            known = self.properties.tensor(name)
+            if known is not None and known.dtype not in _WITHOUT_SIZES:
+                unknown.append(name)
+        if not unknown:
+            return ""
+        return f"the sizes of {len(unknown)} tensors are not known, such as {unknown[0]}"
 
     def finished(self) -> GraphDef:
         """The rewritten graph, marked as such, after a last look at all of it.
