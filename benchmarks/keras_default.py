@@ -34,6 +34,7 @@ from machine import describe_machine
 from rich.console import Console
 from rich.table import Table
 from trainings import answer_questions, started
+from tutorial_models import TUTORIALS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,7 +78,7 @@ def main() -> None:
 def builders(file: str | None) -> dict[str, Callable[[], KerasTraining]]:
     """Makers of trainings by name: those of a file, or the ones that are here."""
     if file is None:
-        return {**MODELS, **COMPOSED}
+        return {**MODELS, **COMPOSED, **TUTORIALS}
     made = runpy.run_path(file)
     return {name: _builder(given) for name, given in made.items() if _is_builder(given, file)}
 

@@ -21,7 +21,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.buffers.host_scratch import columns_at_once
-from memopt.fission.gradients import FLOAT_BYTES, Gradient, gradient_of
+from memopt.fission.gradients import FLOAT_BYTES, MOST_IMAGES, Gradient, gradient_of
 
 if TYPE_CHECKING:
     from memopt.graph.graph import Node
@@ -133,9 +133,10 @@ class Columns(Gradient):
 
     @property
     def variants(self) -> list[Columns]:
-        """By pixels where that can be, in parts of all numbers, with matrices of some sizes."""
+        """In parts of all numbers, first by pixels, with matrices of some sizes."""
         # Threads share the work of each image where there is much, by another rule.
-        if self._at_once == 1 or prod(self.image[:3]) >= _MOST_PLACES:
+        is_large = self.image[0] > MOST_IMAGES or prod(self.image[:3]) >= _MOST_PLACES
+        if self._at_once == 1 or is_large:
             return []
         numbers = [1]
         while 2 * numbers[-1] <= min(self.image[0], _MOST_PARTS):
@@ -143,8 +144,8 @@ class Columns(Gradient):
         can_be = set(self.strides) == {1} and 1 < prod(self.filters[:2]) <= _MOST_MOVED
         return [
             replace(each, rows=rows, by_pixels=by_pixels)
-            for by_pixels in ([True, False] if can_be else [False])
             for each in map(self.in_parts, numbers)
+            for by_pixels in ([True, False] if can_be else [False])
             for rows in each.matrix_rows
         ]
 

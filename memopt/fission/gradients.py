@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _Kind = TypeVar("_Kind", bound="Gradient")
 
 FLOAT_BYTES = 4
+MOST_IMAGES = 1 << 13
+"""Of how many images places are written down as constants."""
 _UNKNOWN = "the shapes of what it reads and makes are not known"
 
 _LAST = b"NHWC"

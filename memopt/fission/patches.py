@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from memopt.buffers.host_scratch import images_at_once
 from memopt.buffers.rounding import divided
-from memopt.fission.gradients import FLOAT_BYTES, Gradient, gradient_of
+from memopt.fission.gradients import FLOAT_BYTES, MOST_IMAGES, Gradient, gradient_of
 
 if TYPE_CHECKING:
     from memopt.graph.graph import Node
@@ -137,7 +137,8 @@ class Patches(Gradient):
     def variants(self) -> list[Patches]:
         """As a whole, by the rows of a filter, by its pixels, and in runs of patches."""
         numbers = sorted({1, self.filters[0], prod(self.filters[:2])})
-        patches = len(self.products[0]) * self.pixels
+        images = len(self.products[0])
+        patches = images * self.pixels if images <= MOST_IMAGES else 0
         runs = [runs for runs in _RUNS if runs * block_of(patches) < patches]
         return [self.in_parts(parts) for parts in numbers] + [
             replace(self, runs=each) for each in runs

@@ -39,6 +39,8 @@ _REGROWN = 5
 """How often a region is looked for anew, without what has other bits in parts."""
 _WORTH_IT = 0.9
 """Of what an operation needs, what it may need at most in parts for it to be split."""
+_MOST_WAYS = 16
+"""In how many ways a gradient is tried to be computed as products."""
 _ROOM = 0.6
 """Of a budget, what single operations may need: a plan needs more than the largest of them."""
 _NEAR_THE_FLOOR = 0.7
@@ -268,7 +270,7 @@ class _Splitting:
         if isinstance(gradient, str):
             self._reasons[node] = gradient
             return False
-        ways = sorted(gradient.ways, key=lambda way: max(way.need_bytes, aim_bytes))
+        ways = sorted(gradient.ways, key=lambda way: max(way.need_bytes, aim_bytes))[:_MOST_WAYS]
         outcomes = []
         for way in ways:
             outcomes.append(self._try_products(node, way))

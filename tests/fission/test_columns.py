@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.one_pass import run_pass
+from support.processors import adds_up_with_avx2
 
 from memopt.buffers.working_sets import working_sets
 from memopt.context import Context
@@ -93,6 +94,7 @@ def test_they_are_those_of_the_kernel(name: str) -> None:
         np.testing.assert_allclose(_run(_written(item, way), feeds), expected, rtol=1e-3, atol=1e-4)
 
 
+@adds_up_with_avx2
 @pytest.mark.parametrize("name", CASES)
 def test_the_bits_are_those_of_the_kernel(name: str, trials: Trials) -> None:
     gradient = found_in(CASES[name])
@@ -168,8 +170,9 @@ def test_as_few_parts_as_are_enough(limit_bytes: int, parts: int) -> None:
         (convolution(dilations=[1, 2, 2, 1], read=3), "its filters are dilated"),
         (convolution((8, 64, 64, 64), 3, 64), "it would need hardly less"),
         (convolution((1, 16, 16, 48)), "it would need hardly less"),
+        (convolution((1 << 14, 1, 1, 256), made=256), "it would need hardly less"),
     ],
-    ids=["double", "dilated", "much work for an image", "one image"],
+    ids=["double", "dilated", "much work for an image", "one image", "very many"],
 )
 def test_what_is_not_the_same_product_stays(item: GrapplerItem, why: str) -> None:
     found = found_in(item)

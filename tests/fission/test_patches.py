@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.one_pass import run_pass
+from support.processors import adds_up_with_avx2
 
 from memopt.buffers.kernel_call import Runtime
 from memopt.buffers.working_sets import working_sets
@@ -18,7 +19,7 @@ from memopt.errors import BudgetError
 from memopt.fission.facts import Facts
 from memopt.fission.kernel_trials import settings_of, try_products
 from memopt.fission.patch_products import write_patches
-from memopt.fission.patches import Patches, patches_of
+from memopt.fission.patches import Patches, block_of, patches_of, product_sizes
 from memopt.fission.trial_records import Outcome, Setting, Trial
 from memopt.fission.trial_worker import results
 from memopt.fission.trials import Trials
@@ -92,6 +93,42 @@ def test_the_bits_are_those_of_the_kernel(name: str, trials: Trials) -> None:
     assert len(patches.products) == (2 if name == "groups of images" else 1)
     node = from_graph_def(CASES[name].graph_def)["w"]
     assert try_products(node, patches, trials) is Outcome.EQUAL
+
+
+RUNS = {
+    # The first product is of blocks of 320 patches, with 300 left over, the second one of 304.
+    "groups of images": convolution((32, 32, 32, 32), 3, 32, padding="VALID"),
+    "one group": convolution((16, 40, 40, 32), 3, 32),
+}
+
+
+@adds_up_with_avx2
+@pytest.mark.parametrize("name", RUNS)
+def test_runs_of_patches_have_the_bits_of_the_kernel(name: str) -> None:
+    """With two threads: one adds up other blocks."""
+    patches = found_in(RUNS[name])
+    assert isinstance(patches, Patches)
+    node = from_graph_def(RUNS[name].graph_def)["w"]
+    runs = [way for way in patches.variants if way.runs]
+    assert runs
+    with Trials(KERNELS[1:2]) as trials:
+        assert {try_products(node, way, trials) for way in runs} == {Outcome.EQUAL}
+
+
+@pytest.mark.parametrize(
+    ("patches", "sizes"),
+    [
+        (24_300, [(150, 160), (2, 150)]),
+        (4_500, [(28, 152), (1, 244)]),
+        (640, [(4, 160)]),
+        (301, [(1, 151), (1, 150)]),
+        (200, [(1, 200)]),
+    ],
+)
+def test_of_how_many_patches_products_are(patches: int, sizes: list[tuple[int, int]]) -> None:
+    found = product_sizes(patches, block_of(patches))
+    assert found == sizes
+    assert sum(count * size for count, size in found) == patches
 
 
 class Noted(Trials):
