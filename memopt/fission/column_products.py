@@ -5,41 +5,31 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from memopt.fission.operations import Operations
 from memopt.graph.op_types import DT_INT32
-from memopt.rematerialization.rewriting.node_builder import NodeBuilder
 
 if TYPE_CHECKING:
-    from memopt.context import Context
     from memopt.fission.columns import Columns
     from memopt.fission.gradients import Axis
-    from memopt.graph.graph import Node, Tensor
-    from memopt.graph.rewriter import Rewriter
+    from memopt.fission.operations import Operations
+    from memopt.graph.graph import Tensor
 
-_PREFIX = "Columns/"
 _OUTSIDE = -(1 << 30)
 
 
-def write_columns(rewriter: Rewriter, context: Context, node: Node, columns: Columns) -> None:
-    """Compute a gradient of images from columns; its readers read the last operation.
+class ColumnProducts:
+    """Computes a gradient of images from columns.
 
     Args:
-        rewriter: An edit has to be open.
-        context: What the pass knows.
-        node: The gradient, which becomes a Reshape.
+        operations: Adds what computes it.
         columns: What it reads and makes.
     """
-    sizes, filters, gradient = node.inputs
-    writing = _Writing(Operations(NodeBuilder(rewriter, context, _PREFIX), node), columns)
-    writing.write(sizes, filters, gradient)
 
-
-class _Writing:
     def __init__(self, operations: Operations, columns: Columns) -> None:
         self._do = operations
         self._columns = columns
 
     def write(self, sizes: Tensor, filters: Tensor, gradient: Tensor) -> None:
+        """Let the gradient be made of what it has read."""
         columns, channels = self._columns, self._columns.filters[3]
         filters = self._do.reshaped(filters, (columns.elements, channels))
         rows = self._do.as_rows(gradient)

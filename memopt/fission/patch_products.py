@@ -5,40 +5,29 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from memopt.fission.operations import Operations
 from memopt.fission.patches import block_of, product_sizes
 from memopt.graph.op_types import DT_INT32
-from memopt.rematerialization.rewriting.node_builder import NodeBuilder
 
 if TYPE_CHECKING:
-    from memopt.context import Context
+    from memopt.fission.operations import Operations
     from memopt.fission.patches import Patches
-    from memopt.graph.graph import Node, Tensor
-    from memopt.graph.rewriter import Rewriter
-
-_PREFIX = "Patches/"
+    from memopt.graph.graph import Tensor
 
 
-def write_patches(rewriter: Rewriter, context: Context, node: Node, patches: Patches) -> None:
-    """Compute a gradient of filters from patches; its readers read the last operation.
+class PatchProducts:
+    """Computes a gradient of filters from patches.
 
     Args:
-        rewriter: An edit has to be open.
-        context: What the pass knows.
-        node: The gradient, which becomes a Reshape.
+        operations: Adds what computes it.
         patches: What it reads and makes.
     """
-    image, sizes, gradient = node.inputs
-    writing = _Writing(Operations(NodeBuilder(rewriter, context, _PREFIX), node), patches)
-    writing.write(image, sizes, gradient)
 
-
-class _Writing:
     def __init__(self, operations: Operations, patches: Patches) -> None:
         self._do = operations
         self._patches = patches
 
     def write(self, image: Tensor, sizes: Tensor, gradient: Tensor) -> None:
+        """Let the gradient be made of what it has read."""
         rows = self._do.as_rows(gradient)
         image = self._do.as_rows(image) if self._patches.is_of_pixels else self._padded(image)
         if self._patches.runs:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.fission.column_products import write_columns
+from memopt.fission.column_products import ColumnProducts
 from memopt.fission.columns import Columns, columns_of
-from memopt.fission.patch_products import write_patches
+from memopt.fission.operations import Operations
+from memopt.fission.patch_products import PatchProducts
 from memopt.fission.patches import Patches, patches_of
+from memopt.rematerialization.rewriting.node_builder import NodeBuilder
 
 if TYPE_CHECKING:
     from memopt.context import Context
@@ -38,12 +40,14 @@ def write_products(rewriter: Rewriter, context: Context, node: Node, way: Gradie
     """Compute a gradient as products; it becomes a Reshape of what they make.
 
     Args:
-        rewriter: An edit has to be open.
+        rewriter: The graph's; an edit has to be open.
         context: What the pass knows.
         node: The gradient.
         way: In what way.
     """
     if isinstance(way, Patches):
-        write_patches(rewriter, context, node, way)
+        operations = Operations(NodeBuilder(rewriter, context, "Patches/"), node)
+        PatchProducts(operations, way).write(*node.inputs)
     if isinstance(way, Columns):
-        write_columns(rewriter, context, node, way)
+        operations = Operations(NodeBuilder(rewriter, context, "Columns/"), node)
+        ColumnProducts(operations, way).write(*node.inputs)

@@ -10,19 +10,15 @@ import pytest
 import tensorflow as tf
 from support.one_pass import run_pass
 from support.processors import adds_up_with_avx2
+from support.products import as_products
 
-from memopt.buffers.working_sets import working_sets
-from memopt.context import Context
-from memopt.fission.column_products import write_columns
 from memopt.fission.columns import Columns, columns_of
 from memopt.fission.kernel_trials import try_products
 from memopt.fission.trial_records import Outcome, Setting
 from memopt.fission.trials import Trials
 from memopt.graph.graphdef import from_graph_def, to_graph_def
-from memopt.graph.rewriter import Rewriter
 from memopt.item import GrapplerItem
 from memopt.passes import Fission
-from memopt.sequencing.step import Step
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
@@ -144,14 +140,8 @@ def test_no_operation_needs_more_than_is_told(name: str) -> None:
     gradient = found_in(item)
     assert isinstance(gradient, Columns)
     for way in gradient.ways:
-        graph = from_graph_def(item.graph_def)
-        context = Context.of_item(item, Properties.of(item))
-        rewriter = Rewriter(graph)
-        with rewriter.edit("from columns"):
-            write_columns(rewriter, context, graph["x"], way)
-        step = Step.in_context(graph, context)
-        _, sets = working_sets(step.buffer_graph, sorted(step.precedence.program))
-        assert max(each.size_bytes for each in sets) <= way.need_bytes
+        _, need_bytes = as_products(item, "x", way)
+        assert need_bytes <= way.need_bytes
 
 
 @pytest.mark.parametrize(
@@ -181,11 +171,7 @@ def test_what_is_not_the_same_product_stays(item: GrapplerItem, why: str) -> Non
 
 
 def _written(item: GrapplerItem, way: Columns) -> Any:
-    graph = from_graph_def(item.graph_def)
-    rewriter = Rewriter(graph)
-    with rewriter.edit("from columns"):
-        context = Context.of_item(item, Properties.of(item))
-        write_columns(rewriter, context, graph["x"], way)
+    graph, _ = as_products(item, "x", way)
     return to_graph_def(graph)
 
 
