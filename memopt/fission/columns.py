@@ -95,8 +95,7 @@ class Columns(Gradient):
             channels = self.filters[3]
             needs.append(again * channels + filters + (channels + 2) * sums)
         if self.by_pixels:
-            margins = zip(self.image, self.margins, strict=True)
-            moved = int(of_part * prod(size + sum(more) for size, more in margins))
+            moved = int(of_part * prod(self.padded))
             needs.append(moved + max(2 * columns, columns + moved, moved + int(of_part * image)))
         elif not self.is_of_pixels:
             needs.append(columns + patches * prod(self.filters[:2]) + int(of_part * image))
@@ -142,12 +141,12 @@ class Columns(Gradient):
         while 2 * numbers[-1] <= min(self.image[0], _MOST_PARTS):
             numbers.append(2 * numbers[-1])
         can_be = set(self.strides) == {1} and 1 < prod(self.filters[:2]) <= _MOST_MOVED
-        return [
-            replace(each, rows=rows, by_pixels=by_pixels)
-            for each in map(self.in_parts, numbers)
-            for by_pixels in ([True, False] if can_be else [False])
-            for rows in each.matrix_rows
-        ]
+        found = []
+        for each in (replace(self, parts=number) for number in numbers):
+            rows = each.matrix_rows
+            for by_pixels in [True, False] if can_be else [False]:
+                found += [replace(each, rows=number, by_pixels=by_pixels) for number in rows]
+        return found
 
     @property
     def matrix_rows(self) -> list[int]:

@@ -9,7 +9,7 @@ gradients of filters and `columns` for those of images.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
@@ -136,13 +136,14 @@ class Gradient(ABC):
         return [(0, 0), *((each // 2, each - each // 2) for each in margins), (0, 0)]
 
     @property
+    def padded(self) -> tuple[int, ...]:
+        """The shape of the images with their margins."""
+        return tuple(size + sum(more) for size, more in zip(self.image, self.margins, strict=True))
+
+    @property
     def sizes(self) -> tuple[int, int, int]:
         """How many numbers the images, the filters and the gradient have."""
         return prod(self.image), prod(self.filters), prod(self.gradient)
-
-    def in_parts(self, parts: int) -> Self:
-        """The same in so many parts."""
-        return replace(self, parts=parts)
 
 
 def gradient_of(

@@ -173,12 +173,7 @@ class Operations:
     def _add_with(
         self, attributes: dict[str, AttrValue], op: str, inputs: Sequence[Tensor]
     ) -> Tensor:
-        """A node with attributes that are not all types."""
-        name = self._build.free_name(f"{self._node.name}/{op}")
-        made = self._build.rewriter.add_node(
-            name, op, inputs=inputs, device=self._node.device, attributes=attributes
-        )
-        return made.output()
+        return self._build.add_with(self._node.output(), op, inputs, attributes)
 
 
 def _flags(flags: dict[str, bool]) -> dict[str, AttrValue]:

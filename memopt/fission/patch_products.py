@@ -9,6 +9,8 @@ from memopt.fission.patches import block_of, product_sizes
 from memopt.graph.op_types import DT_INT32
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from memopt.fission.operations import Operations
     from memopt.fission.patches import Patches
     from memopt.graph.graph import Tensor
@@ -40,33 +42,36 @@ class PatchProducts:
     def _in_runs(self, image: Tensor, rows: Tensor) -> Tensor:
         """The gradient, of which the products of some patches after others are added up."""
         patches = self._patches
-        total: Tensor | None = None
-        for images in patches.products:
-            read = self._of_images(image, images, patches.pixels if patches.is_of_pixels else 1)
-            gradient = self._of_images(rows, images, patches.pixels)
-            made = self._of_runs(read, gradient, len(images))
-            total = made if total is None else self._do.added(total, made)
-        assert total is not None
+        if not patches.is_of_pixels:
+            image = self._do.as_rows(image)
+        total = self._added(image, rows, patches.padded[1] * patches.padded[2], self._of_runs)
         return self._do.reshaped(total, (patches.elements, patches.filters[3]))
 
-    def _of_runs(self, read: Tensor, gradient: Tensor, images: int) -> Tensor:
-        """What some images add to the gradient, as one row."""
-        patches = self._patches
-        places = None if patches.is_of_pixels else self._all_places(images)
-        if places:
-            read = self._do.as_rows(read)
+    def _added(
+        self, image: Tensor, rows: Tensor, pixels: int, make: Callable[[Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        """What groups of images add to the gradient, of which each has so many rows to be read."""
         total: Tensor | None = None
-        block = block_of(images * patches.pixels)
-        for run in patches.run_ranges(images * patches.pixels):
-            columns = (
-                self._patches_at(read, places, run) if places else self._do.some_rows(read, run)
-            )
-            products = self._products(columns, self._do.some_rows(gradient, run), block)
-            addends = self._do.joined([*([total] if total else []), *products])
-            ids = self._do.constant([0] * self._do.shape(addends)[0])
-            total = self._do.summed_rows(addends, ids, 1)
+        for images in self._patches.products:
+            read = self._of_images(image, images, pixels)
+            made = make(read, self._of_images(rows, images, self._patches.pixels))
+            total = made if total is None else self._do.added(total, made)
         assert total is not None
         return total
+
+    def _of_runs(self, read: Tensor, gradient: Tensor) -> Tensor:
+        """What some images add to the gradient, as one row."""
+        patches = self._patches
+        number = self._do.shape(gradient)[0]
+        places = None if patches.is_of_pixels else self._all_places(number // patches.pixels)
+        total: list[Tensor] = []
+        for run in patches.run_ranges(number):
+            columns = self._patches_at(read, places, run)
+            products = self._products(columns, self._do.some_rows(gradient, run), block_of(number))
+            addends = self._do.joined([*total, *products])
+            ids = self._do.constant([0] * self._do.shape(addends)[0])
+            total = [self._do.summed_rows(addends, ids, 1)]
+        return total[0]
 
     def _all_places(self, images: int) -> Tensor:
         """Of each patch of some images, which of all their pixels it has."""
@@ -114,15 +119,12 @@ class PatchProducts:
         """The gradient of some rows and columns of the filters, an element a row."""
         patches = self._patches
         places = None if patches.is_of_pixels else self._places(window)
-        total: Tensor | None = None
-        for images in patches.products:
-            read = self._of_images(image, images, 1 if places else patches.pixels)
+
+        def product(read: Tensor, gradient: Tensor) -> Tensor:
             columns = self._gathered(read, places) if places else read
-            gradient = self._of_images(rows, images, patches.pixels)
-            made = self._do.product(columns, gradient, of_left_columns=True)
-            total = made if total is None else self._do.added(total, made)
-        assert total is not None
-        return total
+            return self._do.product(columns, gradient, of_left_columns=True)
+
+        return self._added(image, rows, 1 if places else patches.pixels, product)
 
     def _places(self, window: tuple[range, range]) -> Tensor:
         """Which pixels of a padded image each patch has: sums of those of rows and of columns."""

@@ -55,11 +55,6 @@ class Patches(Gradient):
         return super().is_of_vector or self.filters[3] == 1
 
     @property
-    def padded(self) -> tuple[int, ...]:
-        """The shape of the images with their margins."""
-        return tuple(size + sum(more) for size, more in zip(self.image, self.margins, strict=True))
-
-    @property
     def kernel_bytes(self) -> int:
         """What is in use at least while the kernel computes it."""
         scratch = self._at_once * self.pixels * self.elements
@@ -140,9 +135,8 @@ class Patches(Gradient):
         images = len(self.products[0])
         patches = images * self.pixels if images <= MOST_IMAGES else 0
         runs = [runs for runs in _RUNS if runs * block_of(patches) < patches]
-        return [self.in_parts(parts) for parts in numbers] + [
-            replace(self, runs=each) for each in runs
-        ]
+        in_parts = [replace(self, parts=each) for each in numbers]
+        return in_parts + [replace(self, runs=each) for each in runs]
 
     @property
     def _at_once(self) -> int:

@@ -227,10 +227,11 @@ class _Splitting:
 
     def _less(self, node: Node, need_bytes: int, aim_bytes: int, facts: Facts) -> frozenset[Node]:
         """Let an operation need less; what is not there as it was, nothing if it is declined."""
-        if node.op in GRADIENTS and self._compute_as_products(node, need_bytes, aim_bytes, facts):
-            return frozenset({node})
-        if node.op in GRADIENTS and not facts.is_split(node):
-            return frozenset()
+        if node.op in GRADIENTS:
+            if self._compute_as_products(node, need_bytes, aim_bytes, facts):
+                return frozenset({node})
+            if not facts.is_split(node):
+                return frozenset()
         region = self._split(node, need_bytes, aim_bytes, facts)
         return frozenset() if region is None else region.members
 

@@ -13,6 +13,8 @@ from memopt.shapes.tensor_properties import ELEMENT_BYTES, TensorProperties
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tensorflow.core.framework.attr_value_pb2 import AttrValue
+
     from memopt.context import Context
     from memopt.graph.graph import Node, Tensor
     from memopt.graph.rewriter import Rewriter
@@ -36,6 +38,12 @@ class NodeBuilder:
     def add(self, of: Tensor, op: str, inputs: Sequence[Tensor], **types: int) -> Tensor:
         """A node of one output on the device of another one, with attributes that are types."""
         attributes = {name: type_attribute(dtype) for name, dtype in types.items()}
+        return self.add_with(of, op, inputs, attributes)
+
+    def add_with(
+        self, of: Tensor, op: str, inputs: Sequence[Tensor], attributes: dict[str, AttrValue]
+    ) -> Tensor:
+        """The same with attributes of any kind."""
         node = self.rewriter.add_node(
             self.free_name(f"{of.node.name}/{op}"),
             op,
