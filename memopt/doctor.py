@@ -16,6 +16,7 @@ from memopt.display import Displayed, Overview, Table, bytes_text, clip
 from memopt.errors import MemoptError
 from memopt.files.cache_folder import cache_folder
 from memopt.flags import VARIABLE, Flags
+from memopt.graph.kernels import ONEDNN_VARIABLE, runs_onednn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +31,6 @@ _EXTRAS = {
 }
 _MARKS = {"good": "ok", "note": "--", "bad": "NO"}
 _LENGTH = 300
-_ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,8 @@ def _required() -> str:
 
 
 def _onednn() -> Finding:
-    from memopt.graph.kernels import runs_onednn
-
     if not runs_onednn():
-        why = f" ({_ONEDNN}=0)" if os.environ.get(_ONEDNN) == "0" else ""
+        why = f" ({ONEDNN_VARIABLE}=0)" if os.environ.get(ONEDNN_VARIABLE) == "0" else ""
         return Finding("oneDNN", "good", f"off{why}: predictions are exact for known kernels")
     return Finding("oneDNN", "good", "on: predictions are within some per cent")
 

@@ -13,6 +13,7 @@ from memopt.fission.regions import part_numbers
 from memopt.fission.trial_records import Outcome, Setting, Trial, TrialInput
 from memopt.graph.attributes import op_attributes
 from memopt.graph.graphdef import from_graph_def, to_graph_def
+from memopt.graph.kernels import ONEDNN_VARIABLE
 from memopt.graph.op_types import DT_FLOAT, DT_INT32
 from memopt.graph.rewriter import Rewriter
 from memopt.item import GrapplerItem
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 _MOST_OF_MEMORY = 0.25
 """Of this machine's memory, what a trial may take: the sizes are whatever a file declares."""
 _GRADIENT = "made"
-_SWITCH = "TF_ENABLE_ONEDNN_OPTS"
 _FUSED = {"Conv2D": "BiasAdd"}
 """What oneDNN may make one operation of with what reads it."""
 
@@ -49,7 +49,7 @@ def settings_of(runtime: Runtime | None, threads: int) -> tuple[Setting, ...]:
         threads: How many share the work of a kernel if it is not.
     """
     if runtime is None:
-        is_off = os.environ.get(_SWITCH) == "0"
+        is_off = os.environ.get(ONEDNN_VARIABLE) == "0"
         kinds = (False,) if is_off else (False, True)
         return tuple(Setting(onednn=onednn, threads=threads) for onednn in kinds)
     return (Setting(onednn=runtime.onednn, threads=runtime.intra_op_threads),)

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 from memopt.fission.trial_records import Outcome, Setting, Trial, recall, remember
 from memopt.flags import VARIABLE
+from memopt.graph.kernels import ONEDNN_VARIABLE
 from memopt.interpreter import command_for, finding_memopt
 from memopt.time_limit import TimeLimit
 
@@ -121,7 +122,7 @@ def _start(setting: Setting) -> subprocess.Popen[bytes]:
     # Not rewritten itself, and without a word: its output is its answer.
     inherited = {key: value for key, value in os.environ.items() if key != VARIABLE}
     environment = finding_memopt(inherited) | {
-        "TF_ENABLE_ONEDNN_OPTS": str(int(setting.onednn)),
+        ONEDNN_VARIABLE: str(int(setting.onednn)),
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "CUDA_VISIBLE_DEVICES": "",
     }

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
+ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
+"""The environment variable that TensorFlow reads when it starts: "0" keeps oneDNN from running."""
+
+
 class TypedOp(NamedTuple):
     """An op and its attribute that says of which element type it is."""
 

@@ -44,16 +44,19 @@ class Starts:
     Args:
         problem: What is planned.
         order: All operations but the end, in an order that runs.
+
+    Attributes:
+        orders: That one, one that needs little by the looks of each operation, and one by depth.
     """
 
     def __init__(self, problem: Problem, order: IntArray) -> None:
         self._problem = problem
         self._is_small = len(problem.cost) <= _MOST_WALKED_AGAIN
-        self._orders = (order, list_order(problem), depth_first_order(problem))
+        self.orders = (order, list_order(problem), depth_first_order(problem))
 
     def within(self, room: int) -> Iterator[Steps]:
         """Orders, and walks along them, for a budget. Not all keep to it."""
-        for order in self._orders:
+        for order in self.orders:
             yield unchanged(order)
             for share in _SHARES if self._is_small else _SHARES[:1]:
                 yield from _made(Walk(self._problem, order, int(room * share)))
@@ -67,7 +70,7 @@ class Starts:
         yield from self._fixed
         if not self._is_small:
             return
-        for order in self._orders:
+        for order in self.orders:
             yield from _made(PlainWalk(self._problem, order, room))
 
     @cached_property
@@ -75,7 +78,7 @@ class Starts:
         """Plans that are the same for all budgets."""
         return tuple(
             steps
-            for order in self._orders
+            for order in self.orders
             for steps in (*self._segments(order), *self._paths(order))
         )
 

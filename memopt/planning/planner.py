@@ -27,9 +27,10 @@ from memopt.planning.searches import Searches, rank, steps_of
 from memopt.planning.sequence_state import BUDGET, fill, new_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from memopt.planning.annealing import Best, Schedule
+    from memopt.planning.arrays import IntArray
     from memopt.planning.plan import Status
     from memopt.planning.sequence_state import State
 
@@ -37,6 +38,10 @@ _NEXT_SEED = 1_000_003
 """What is added to the seed for another search; seeds that people give lie closer together."""
 _ANEW = 2
 """How often a search that goes on begins anew in each round: as long as the search beside it."""
+_ORDERS = 2
+"""From how many orders a search goes far: the one that was given, and the one that needs little."""
+_FORCED = 2 * _ORDERS
+"""The number of the first search by force: from the order that needs little."""
 _ROUND = 1 + _ANEW
 """How many states a round takes."""
 
@@ -181,33 +186,57 @@ class Planner:
         for steps in (*walks, *starts):
             self._searches.offer(state, best, steps)
         if not self._searches.is_perfect(best):
-            effort = self._effort
-            with self._searches.telling("searching", (effort.explore, *effort.rework * 2)):
-                best = self._searches.side_by_side(
-                    (
-                        partial(self._rework, state, best, insists=insists),
-                        partial(self._explore, room, effort.explore, 1),
-                    )
-                )
+            best = self._search_briefly(state, best)
+        if insists and best.numbers[1]:
+            best = min(best, self._insist(room), key=rank)
         return steps_of(best), not best.numbers[1]
 
+    def _insist(self, room: int) -> Best:
+        """What is found from orders by force."""
+        effort = self._effort
+        schedules = [(each, *effort.rework) for each in effort.force]
+        with self._searches.telling("insisting", itertools.chain(*schedules)):
+            return self._searches.side_by_side(
+                [
+                    partial(self._explore, room, each, number)
+                    for number, each in enumerate(effort.force, _FORCED)
+                ]
+            )
+
+    def _search_briefly(self, state: State, best: Best) -> Best:
+        """What is found near a sequence, and far from orders, of which some lead much further."""
+        effort, room = self._effort, int(state.numbers[BUDGET])
+        searches = [partial(self._rework, state, best)]
+        searches += [
+            partial(self._explore, room, effort.explore, number)
+            for number in range(1, 1 + len(self._orders))
+        ]
+        schedules = (effort.explore, *effort.rework) * len(self._orders)
+        with self._searches.telling("searching", (*effort.rework, *schedules)):
+            return self._searches.side_by_side(searches)
+
+    @property
+    def _orders(self) -> Sequence[IntArray]:
+        """What searches begin with that go far."""
+        return self._starts.orders[:_ORDERS] if self._walks else (self._graph.order,)
+
+    def _order(self, number: int) -> Steps:
+        """The order that a search with some number begins with."""
+        return unchanged(self._orders[(number - 1) % len(self._orders)])
+
     def _explore(self, room: int, schedule: Schedule, number: int) -> Best:
-        """What is found from the order that was given, far from it."""
+        """What is found from an order, far from it."""
         state = self._state(room, number)
         best = new_best(state)
-        fill(self._problem, state, *unchanged(self._graph.order))
+        fill(self._problem, state, *self._order(number))
         self._searches.anneal(state, best, schedule)
+        return self._rework(state, best)
+
+    def _rework(self, state: State, best: Best) -> Best:
+        """What is found near a sequence."""
         for each in self._effort.rework:
             self._searches.improve(state, best, each)
         return best
-
-    def _rework(self, state: State, best: Best, *, insists: bool) -> Best:
-        """What is found near a sequence; where that is over the budget, by force if asked for."""
-        for each in self._effort.rework:
-            self._searches.improve(state, best, each)
-        if not insists or not best.numbers[1]:
-            return best
-        return min(best, self._explore(int(state.numbers[BUDGET]), self._effort.force, 2), key=rank)
 
     def search_near(self, budget_bytes: int, starts: Iterable[Steps]) -> tuple[Steps, bool]:
         """The best sequence that is found near others, and whether it is within a budget.
@@ -248,9 +277,12 @@ class Planner:
         return best
 
     def _search_further(self, best: Best, room: int) -> Best:
-        """Where nothing is within a budget: around the lowest sequence that can be found at all."""
-        if not best.numbers[1] or self._peak(self.lowest) > room:
+        """Where nothing is within a budget: around the lowest sequence, or by force."""
+        if not best.numbers[1]:
             return best
+        if self._peak(self.lowest) > room:
+            is_possible = room >= self.bounds.least_bytes
+            return min(best, self._insist(room), key=rank) if is_possible else best
         state = self._state(room)
         fill(self._problem, state, *self.lowest)
         record(state, best)
@@ -291,9 +323,18 @@ class Planner:
         return best
 
     def _begin(self, room: int, numbers: Iterable[int]) -> Best:
-        """What is found from the order that was given, with some random numbers and with others."""
-        states = (self._state(room, number) for number in numbers)
-        return min((self._searches.start_over(state, self._effort) for state in states), key=rank)
+        """What is found from orders, one by one and in chains, with other random numbers each."""
+        return min((self._begin_once(room, number) for number in numbers), key=rank)
+
+    def _begin_once(self, room: int, number: int) -> Best:
+        state, effort = self._state(room, number), self._effort
+        order = self._order(1 + number // 2)
+        if number % 2:
+            return self._searches.start_over(state, effort, order)
+        best = new_best(state)
+        fill(self._problem, state, *order)
+        self._searches.anneal(state, best, effort.leap)
+        return best
 
     def _state(self, room: int, number: int = 0) -> State:
         """An empty sequence, with random numbers that no other number gives."""

@@ -21,7 +21,9 @@ _LOWER_IN_CHAINS = (0.9, 0.95, 0.98)
 _CHANGES_IN_CHAINS = 4
 """Of single computations, for each edit."""
 _FORCE = 30.0
-"""Times as hot, and as dear. With 8 times, a net of convolutions still stayed over its budget."""
+"""Times as dear, and as hot. With 8 times, a net of convolutions still stayed over its budget."""
+_HEATS = (3.0, _FORCE)
+"""Times as hot, if as dear: what is found with less costs less."""
 ROUNDS = 4
 """How often an order is looked for from anew, if it pays."""
 
@@ -38,8 +40,9 @@ class Effort:
         lower: For lower peaks, one after the other: of the lowest one found so far, the share that
             is aimed at, and how that is searched for.
         explore: As `combine`, far from the order that was given, for a single search.
-        force: The same where that finds nothing within the budget: so hot, and bytes so dear, that
-            even operations are computed again that cost many times the average.
+        force: The same where that finds nothing within the budget: bytes so dear, and some so hot,
+            that even operations are computed again that cost many times the average.
+        leap: As `explore`, for one of several that begin anew.
         rework: Around what that found, and around the best that was known before.
         rounds: How often the last two.
         bisections: How often a budget is halved, or not, for the lowest of the plans to begin with.
@@ -51,7 +54,8 @@ class Effort:
     combine: Schedule
     lower: tuple[tuple[float, Schedule], ...]
     explore: Schedule
-    force: Schedule
+    force: tuple[Schedule, ...]
+    leap: Schedule
     rework: tuple[Schedule, ...]
     rounds: int
     bisections: int
@@ -95,7 +99,11 @@ def _thorough(edits: int, rounds: int) -> Effort:
         combine=combine,
         lower=tuple((peak_share, Schedule(2 * share)) for peak_share in _LOWER),
         explore=explore,
-        force=replace(explore, hot=_FORCE * explore.hot, price=_FORCE * explore.price),
+        force=tuple(
+            replace(explore, hot=heat * explore.hot, price=_FORCE * explore.price)
+            for heat in _HEATS
+        ),
+        leap=_in_chains(3 * share, hot=1.0),
         rework=(_in_chains(edits // 8, hot=0.3), _in_chains(edits // 8, hot=0.1)),
         rounds=rounds,
         bisections=6,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from memopt.cores import side_by_side
 from memopt.planning.annealing import anneal, new_best, record, tidy
-from memopt.planning.initial_plans import Steps, unchanged
+from memopt.planning.initial_plans import Steps
 from memopt.planning.sequence_state import OVERSHOOT, fill
 from memopt.progress import Task, found, task
 
@@ -48,10 +48,10 @@ class Searches:
         """The best of what searches find, the first of equals; each has a state of its own."""
         return min(side_by_side(searches, self._stop), key=rank)
 
-    def start_over(self, state: State, effort: Effort) -> Best:
+    def start_over(self, state: State, effort: Effort, order: Steps) -> Best:
         """Look for an order that needs little, then recompute what does not fit in it."""
         ordered = new_best(state)
-        fill(self._problem, state, *unchanged(self._graph.order))
+        fill(self._problem, state, *order)
         self.anneal(state, ordered, effort.reorder)
         combined = new_best(state)
         fill(self._problem, state, *steps_of(ordered))

@@ -37,6 +37,8 @@ _SHARE_OF_STARTS = 0.05
 it."""
 _TIME_FOR_TWO_S = 5.0
 """Seconds that have to be left for the planner to begin twice, with starts and without."""
+_SEED_FROM_ANEW = 1
+"""With which it begins the second time."""
 _WORTH_IT = 0.99
 """The share of a peak that another must not exceed to be worth its copies."""
 _NEARLY = 0.005
@@ -171,7 +173,8 @@ def _make_plans(algorithm: str, network: Network, limits: Limits, nothing: Plan)
         if limits.allocator is None and limits.time_limit.left_s >= _TIME_FOR_TWO_S:
             under_way.update(len(_STARTS) + 1, "planner, from anew")
             # Starts that were worked out to the end can lead it to where nothing cheap is near.
-            plans += map(limits.measure, planner(network, limits))
+            # Where none of them is of use, the same random numbers would lead it to the same plan.
+            plans.append(limits.measure(plan_from(network, limits, (), _SEED_FROM_ANEW)))
         if limits.allocator is None:
             plans += _further_plans(network, limits, plans, under_way)
     if limits.allocator is None or all(plan.peak_bytes > limits.limit_bytes for plan in plans):
@@ -190,7 +193,7 @@ def _further_plans(
     if limits.time_limit.is_endless:
         return found
     best = _cheapest_within(plans, limits)
-    seeds = itertools.count(1)
+    seeds = itertools.count(1 + _SEED_FROM_ANEW)
     while best is not None and best.done is not None and not limits.time_limit.is_over:
         seed = next(seeds)
         under_way.say(f"planner, seed {seed}")

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from memopt.graph.kernels import ONEDNN_VARIABLE
 from memopt.interpreter import finding_memopt
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Settings:
         # Its log goes to a file, in which failed allocations are looked for.
         environment["TF_CPP_MIN_LOG_LEVEL"] = "1"
         if self.mode == "exact":
-            environment["TF_ENABLE_ONEDNN_OPTS"] = "0"
+            environment[ONEDNN_VARIABLE] = "0"
         if self.limit_mebibytes is not None:
             environment[LIMIT_VARIABLE] = str(self.limit_mebibytes)
         return finding_memopt(environment)

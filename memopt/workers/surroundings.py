@@ -17,12 +17,12 @@ from memopt.buffers.kernel_call import (
 from memopt.cores import usable_cores
 from memopt.errors import OptionsError
 from memopt.flags import VARIABLE, Flags
+from memopt.graph.kernels import ONEDNN_VARIABLE, runs_onednn
 from memopt.kernels.choice import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 _PACKAGES = ("tensorflow", "numpy", "protobuf", "numba")
 _OF_ONE_RESULT = ("dump_dot", "dump_memlog", "report_dir")
 
@@ -56,15 +56,13 @@ def process_variables() -> dict[str, str]:
     Raises:
         OptionsError: MEMOPT_FLAGS asks for what workers cannot do.
     """
-    from memopt.graph.kernels import runs_onednn
-
     _check_flags()
     intra = threads_from(INTRA_OP_VARIABLE) or usable_cores()
     inter = threads_from(INTER_OP_VARIABLE) or usable_cores()
     return {
         INTRA_OP_VARIABLE: str(intra),
         INTER_OP_VARIABLE: str(inter),
-        _ONEDNN_VARIABLE: os.environ.get(_ONEDNN_VARIABLE) or str(int(runs_onednn())),
+        ONEDNN_VARIABLE: os.environ.get(ONEDNN_VARIABLE) or str(int(runs_onednn())),
         VARIABLE: os.environ.get(VARIABLE, ""),
     }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from support.convolutions import depthwise_gradient
 
 import memopt
 from memopt.context import Context
@@ -26,28 +27,6 @@ if TYPE_CHECKING:
     from memopt.result import PassReport
 
 SIZE = 6
-
-
-def depthwise(
-    channels: int, multiplier: int = 1, extent: int = 3, stride: int = 1, samples: int | None = 4
-) -> ConcreteFunction:
-    """The gradient of depthwise filters, compiled, of an image and the gradients behind it."""
-    specs = [
-        tf.TensorSpec((samples, SIZE, SIZE, channels)),
-        tf.TensorSpec((samples, SIZE // stride, SIZE // stride, channels * multiplier)),
-    ]
-
-    def gradient(image: Any, behind: Any) -> Any:
-        return tf.raw_ops.DepthwiseConv2dNativeBackpropFilter(
-            input=image,
-            filter_sizes=[extent, extent, channels, multiplier],
-            out_backprop=behind,
-            strides=[1, stride, stride, 1],
-            padding="SAME",
-        )
-
-    traced: ConcreteFunction = tf.function(gradient, jit_compile=True).get_concrete_function(*specs)
-    return traced
 
 
 def grouped(channels: int, depth: int = 1, data_format: str = "NHWC") -> ConcreteFunction:
@@ -84,12 +63,12 @@ def run_pass(
 @pytest.mark.parametrize(
     ("function", "parts"),
     [
-        (depthwise(128), 2),
+        (depthwise_gradient(128), 2),
         # Each part ends where 64 channels do: two parts of 72 differ, or of 68.
-        (depthwise(144), 2),
-        (depthwise(136), 2),
-        (depthwise(192, extent=5, stride=2), 3),
-        (depthwise(128, samples=None), 2),
+        (depthwise_gradient(144), 2),
+        (depthwise_gradient(136), 2),
+        (depthwise_gradient(192, extent=5, stride=2), 3),
+        (depthwise_gradient(128, samples=None), 2),
         (grouped(256), 4),
     ],
     ids=str,
@@ -110,7 +89,7 @@ def test_every_bit_is_that_of_xla(function: ConcreteFunction, parts: int) -> Non
 
 
 def test_it_takes_less_memory() -> None:
-    function = depthwise(384)
+    function = depthwise_gradient(384)
     _, graph_def = run_pass(function)
     rewritten = build_function(graph_def, function, None, {COMPILED: True})
     before, after = (memopt.compiled_memory(one).step_peak_bytes for one in (function, rewritten))
@@ -122,9 +101,9 @@ def test_it_takes_less_memory() -> None:
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (depthwise(127), "not split into parts"),
-        (depthwise(64), "not split into parts"),
-        (depthwise(128, multiplier=2), "several filters"),
+        (depthwise_gradient(127), "not split into parts"),
+        (depthwise_gradient(64), "not split into parts"),
+        (depthwise_gradient(128, multiplier=2), "several filters"),
         (grouped(128, data_format="NCHW"), "do not come last"),
     ],
     ids=str,
@@ -142,7 +121,7 @@ def test_filters_that_read_several_channels_are_none_of_its_business() -> None:
 
 
 def test_the_last_part_has_what_is_left_over() -> None:
-    _, graph_def = run_pass(depthwise(200))
+    _, graph_def = run_pass(depthwise_gradient(200))
     by_name = {node.name: node for node in graph_def.node}
     parts = [node for node in graph_def.node if "BackpropFilter" in node.op]
     shapes = [
@@ -152,7 +131,7 @@ def test_the_last_part_has_what_is_left_over() -> None:
 
 
 def test_parts_are_as_small_as_asked_for() -> None:
-    _, graph_def = run_pass(depthwise(128), DepthwiseGradients(channels=16))
+    _, graph_def = run_pass(depthwise_gradient(128), DepthwiseGradients(channels=16))
     assert sum("BackpropFilter" in node.op for node in graph_def.node) == 8
     with pytest.raises(OptionsError, match="channels is less than 1"):
         DepthwiseGradients(channels=0)

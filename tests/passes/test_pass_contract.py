@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from support.attention import attention_step
+from support.convolutions import depthwise_gradient
 from support.counting import counting_step
 from support.nested import nested_step
 from support.random_graphs import random_training_graph
@@ -272,7 +273,7 @@ WHERE_WORK_IS: dict[str, Callable[[Callable[[str], GrapplerItem]], GrapplerItem]
     "pin-sums": lambda _: of_text(OPEN_SUM, "s", "n"),
     "effects-before-data": lambda _: GrapplerItem.from_concrete_function(counting_step()),
     "pooling-gradients": lambda tiny_item: tiny_item("unet"),
-    "depthwise-gradients": lambda tiny_item: tiny_item("mobilenetv2"),
+    "depthwise-gradients": lambda _: GrapplerItem.from_concrete_function(depthwise_gradient(64)),
     "inline-calls": lambda _: GrapplerItem.from_concrete_function(nested_step()),
     "fission": lambda _: GrapplerItem.from_concrete_function(attention_step().function),
     "addn-scheduling": lambda _: GrapplerItem(addn_stages(3, device=GPU.name), fetch=("train",)),

@@ -1,9 +1,9 @@
-"""A training step of three plain convolutions."""
+"""Steps of convolutions: three plain ones that are trained, and a depthwise one's gradient."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +11,8 @@ import tensorflow as tf
 from support.plain_training import plain_training
 
 if TYPE_CHECKING:
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
     from memopt.models import TrainingStep
 
 
@@ -36,3 +38,26 @@ def three_convolutions(batch: int = 16, size: int = 64, channels: int = 32) -> T
 
     images = rng.random((batch, size, size, 3)).astype(np.float32)
     return plain_training("three convolutions", loss_of, weights, images)
+
+
+def depthwise_gradient(
+    channels: int, multiplier: int = 1, extent: int = 3, stride: int = 1, samples: int | None = 4
+) -> ConcreteFunction:
+    """The gradient of depthwise filters, compiled, of images of 6 x 6 and the gradients behind."""
+    size = 6
+    specs = [
+        tf.TensorSpec((samples, size, size, channels)),
+        tf.TensorSpec((samples, size // stride, size // stride, channels * multiplier)),
+    ]
+
+    def gradient(image: Any, behind: Any) -> Any:
+        return tf.raw_ops.DepthwiseConv2dNativeBackpropFilter(
+            input=image,
+            filter_sizes=[extent, extent, channels, multiplier],
+            out_backprop=behind,
+            strides=[1, stride, stride, 1],
+            padding="SAME",
+        )
+
+    traced: ConcreteFunction = tf.function(gradient, jit_compile=True).get_concrete_function(*specs)
+    return traced

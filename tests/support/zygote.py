@@ -10,6 +10,7 @@ must not share a hash seed or an address layout with others is started for real:
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -202,6 +203,8 @@ def serve(descriptor: int) -> None:
     import memopt.runtime.worker  # noqa: F401
 
     sys.path.remove("")
+    # What is forked looks for no cycles in what was imported, and so copies none of it.
+    gc.freeze()
     # Nobody waits for the supervisors.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     channel = socket.socket(fileno=descriptor)
