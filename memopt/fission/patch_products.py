@@ -45,7 +45,10 @@ class PatchProducts:
         if not patches.is_of_pixels:
             image = self._do.as_rows(image)
         total = self._added(image, rows, patches.padded[1] * patches.padded[2], self._of_runs)
-        return self._do.reshaped(total, (patches.elements, patches.filters[3]))
+        shape = (patches.elements, patches.filters[3])
+        if patches.is_turned:
+            return self._do.transposed(self._do.reshaped(total, shape[::-1]))
+        return self._do.reshaped(total, shape)
 
     def _added(
         self, image: Tensor, rows: Tensor, pixels: int, make: Callable[[Tensor, Tensor], Tensor]
@@ -93,6 +96,7 @@ class PatchProducts:
 
     def _products(self, columns: Tensor, gradient: Tensor, block: int) -> list[Tensor]:
         """The products of blocks of patches and of what is left, a row for each."""
+        factors = (gradient, columns) if self._patches.is_turned else (columns, gradient)
         found, start = [], 0
         for count, size in product_sizes(self._do.shape(columns)[0], block):
             rows = range(start, start + count * size)
@@ -100,7 +104,7 @@ class PatchProducts:
                 self._do.reshaped(
                     self._do.some_rows(each, rows), (count, size, self._do.shape(each)[1])
                 )
-                for each in (columns, gradient)
+                for each in factors
             )
             made = self._do.products(left, right, of_columns=True)
             found.append(self._do.reshaped(made, (count, prod(self._do.shape(made)[1:]))))

@@ -9,7 +9,9 @@ Where all patches together need too much, there are two ways. Parts of the filte
 the patches have some each: but how threads share a product depends on its size, and with that the
 order in which it adds up. Or runs of patches: a product that threads share adds up blocks of up to
 320 patches one after the other (`TensorContractionBlocking` of Eigen), and more than 256 by halves
-(`dnnl_sgemm`), so that the products of these are added up in their order.
+(`dnnl_sgemm`), so that the products of these are added up in their order. Of few channels that are
+made, a product takes half the time if it is computed as columns; where threads share it otherwise
+then, it has other bits.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ _MOST_IN_A_BLOCK = 320
 _MOST_AT_ONCE = 256
 _GROUP = 8
 _RUNS = (2, 4, 8, 16)
+_SIDE, _OTHER_RESTS = 6, frozenset({1, 2, 3})
+"""Of how many columns products make results at once, and how many that are left over are added up
+in another order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,15 +43,17 @@ class Patches(Gradient):
 
     Attributes:
         runs: In how many runs of patches it is computed; 0: as Eigen shares the products.
+        is_turned: Whether the products of runs have a row for each channel that is made.
     """
 
     runs: int = 0
+    is_turned: bool = False
 
     @property
     def what(self) -> str:
         """What it is computed from, in words for a report."""
         if self.runs:
-            return f"patches, in {self.runs} runs"
+            return f"patches, in {self.runs} runs" + ", turned" * self.is_turned
         return "patches" if self.parts == 1 else f"patches, in {self.parts} parts of filters"
 
     @property
@@ -136,7 +143,14 @@ class Patches(Gradient):
         patches = images * self.pixels if images <= MOST_IMAGES else 0
         runs = [runs for runs in _RUNS if runs * block_of(patches) < patches]
         in_parts = [replace(self, parts=each) for each in numbers]
-        return in_parts + [replace(self, runs=each) for each in runs]
+        turned = [True, False] if self._can_be_turned else [False]
+        in_runs = [(each, is_turned) for each in runs for is_turned in turned]
+        return in_parts + [replace(self, runs=each, is_turned=turned) for each, turned in in_runs]
+
+    @property
+    def _can_be_turned(self) -> bool:
+        """Whether neither side of a product leaves a rest that its kernel adds up otherwise."""
+        return _OTHER_RESTS.isdisjoint({self.elements % _SIDE, self.filters[3] % _SIDE})
 
     @property
     def _at_once(self) -> int:

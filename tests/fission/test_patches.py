@@ -96,6 +96,7 @@ RUNS = {
     # The first product is of blocks of 320 patches, with 300 left over, the second one of 304.
     "groups of images": convolution((32, 32, 32, 32), 3, 32, padding="VALID"),
     "one group": convolution((16, 40, 40, 32), 3, 32),
+    "turned": convolution((8, 64, 64, 32), 3, 16),
 }
 
 
@@ -107,7 +108,7 @@ def test_runs_of_patches_have_the_bits_of_the_kernel(name: str) -> None:
     assert isinstance(patches, Patches)
     node = from_graph_def(RUNS[name].graph_def)["w"]
     runs = [way for way in patches.variants if way.runs]
-    assert runs
+    assert {way.is_turned for way in runs} == ({True, False} if name == "turned" else {False})
     with Trials(KERNELS[1:2]) as trials:
         assert {try_products(node, way, trials) for way in runs} == {Outcome.EQUAL}
 
