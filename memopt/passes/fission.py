@@ -41,8 +41,11 @@ _WORTH_IT = 0.9
 """Of what an operation needs, what it may need at most in parts for it to be split."""
 _MOST_WAYS = 16
 """In how many ways a gradient is tried to be computed as products."""
-_ROOM = 0.6
-"""Of a budget, what single operations may need: a plan needs more than the largest of them."""
+_ROOM = 0.35
+"""Of a budget, what single operations may need: a plan needs more than the largest of them, and
+less is computed again where they need little."""
+_ROOM_IN_HASTE = 0.6
+"""The same where the time is limited: more operations in more parts take longer to be planned."""
 _NEAR_THE_FLOOR = 0.7
 """Of the largest need, what counts as large where no budget says what does."""
 
@@ -147,6 +150,7 @@ class _Splitting:
         self._time_limit = time_limit
         limit_bytes = options.memory_limit or context.budget_bytes
         self._limit_bytes = 0 if options.lowest else limit_bytes
+        self._room = _ROOM_IN_HASTE if options.planning_seconds else _ROOM
         self._reasons: dict[Node, str] = {}
         self._parts: set[str] = set()
 
@@ -215,14 +219,14 @@ class _Splitting:
                 f"not split: {_why_whole(node, facts)}"
             )
             return None
-        aim_bytes = int(_ROOM * room_bytes)
+        aim_bytes = int(self._room * room_bytes)
         return _Aim(aim_bytes, aim_bytes)
 
     def _aim_beside(self, whole_bytes: int, aim: _Aim) -> _Aim:
         """How far the others are split beside what stays whole, and cannot be got below."""
         if not self._limit_bytes:
             return aim
-        aim_bytes = max(aim.enough_bytes, int(_ROOM * whole_bytes))
+        aim_bytes = max(aim.enough_bytes, int(self._room * whole_bytes))
         return _Aim(aim_bytes, aim_bytes)
 
     def _less(self, node: Node, need_bytes: int, aim_bytes: int, facts: Facts) -> frozenset[Node]:

@@ -149,7 +149,8 @@ def test_no_operation_needs_more_than_is_told(name: str) -> None:
 )
 def test_as_few_parts_as_are_enough(limit_bytes: int, parts: int) -> None:
     item = convolution((16, 32, 32, 32), 3, 32, strides=[1, 2, 2, 1])
-    (edit,) = run_pass(item, replace(TRUSTING, memory_limit=limit_bytes)).edits
+    options = replace(TRUSTING, memory_limit=limit_bytes, planning_seconds=60.0)
+    (edit,) = run_pass(item, options).edits
     assert (f"in {parts} parts of the images" in edit.reason) == (parts > 1)
 
 

@@ -154,9 +154,19 @@ def test_parts_of_filters_make_the_same_gradient(images: tuple[int, ...]) -> Non
             np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize(("limit_bytes", "parts"), [(6 << 20, 1), (9 << 19, 3), (3 << 20, 9)])
-def test_as_few_parts_of_filters_as_are_enough(limit_bytes: int, parts: int) -> None:
-    done = run_pass(convolution(), replace(TRUSTING, memory_limit=limit_bytes))
+@pytest.mark.parametrize(
+    ("limit_bytes", "seconds", "parts"),
+    [
+        *[(6 << 20, 60.0, 1), (9 << 19, 60.0, 3), (3 << 20, 60.0, 9)],
+        # With all the time that it takes, more is left to what else there is.
+        *[(12 << 20, 0.0, 1), (6 << 20, 0.0, 3)],
+    ],
+)
+def test_as_few_parts_of_filters_as_are_enough(
+    limit_bytes: int, seconds: float, parts: int
+) -> None:
+    options = replace(TRUSTING, memory_limit=limit_bytes, planning_seconds=seconds)
+    done = run_pass(convolution(), options)
     (edit,) = done.edits
     assert ("parts of filters" in edit.reason) == (parts > 1)
     made = [node.op for node in done.graph if node.name.startswith("Patches/")]
@@ -223,7 +233,7 @@ def test_what_needs_much_less_than_another_that_stays_is_not_changed(
         tf.import_graph_def(small.graph_def, name="few")
     feed = ("x", "g", "few/x", "few/g")
     item = GrapplerItem(graph.as_graph_def(), feed=feed, fetch=("n", "few/n"))
-    done = run_pass(item, Fission(memory_limit=6 << 20))
+    done = run_pass(item, Fission(memory_limit=6 << 20, planning_seconds=60.0))
     changed = {name for edit in done.edits for name in edit.changed}
     assert changed == (set() if outcome is Outcome.OTHER else {"w", "few/w"})
 
