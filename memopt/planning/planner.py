@@ -18,30 +18,26 @@ from memopt.planning.checker import judge
 from memopt.planning.cost_graph import CostGraph, Operation
 from memopt.planning.exact import check_installed
 from memopt.planning.exact.solver_process import Call, refine_apart
+from memopt.planning.far_searches import FarSearches
 from memopt.planning.frontiers import Frontiers
 from memopt.planning.initial_plans import Starts, Steps, unchanged
 from memopt.planning.plan import Plan
 from memopt.planning.problem import COPIES, problem_of
 from memopt.planning.search_effort import ROUNDS, Effort
 from memopt.planning.searches import Searches, rank, steps_of
-from memopt.planning.sequence_state import BUDGET, fill, new_state
+from memopt.planning.sequence_state import fill, new_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
-    from memopt.planning.annealing import Best, Schedule
-    from memopt.planning.arrays import IntArray
+    from memopt.planning.annealing import Best
     from memopt.planning.plan import Status
     from memopt.planning.sequence_state import State
 
-_NEXT_SEED = 1_000_003
-"""What is added to the seed for another search; seeds that people give lie closer together."""
 _ANEW = 2
 """How often a search that goes on begins anew in each round: as long as the search beside it."""
 _ORDERS = 2
 """From how many orders a search goes far: the one that was given, and the one that needs little."""
-_FORCED = 2 * _ORDERS
-"""The number of the first search by force: from the order that needs little."""
 _ROUND = 1 + _ANEW
 """How many states a round takes."""
 
@@ -109,11 +105,16 @@ class Planner:
         self._walks = walks
         self._problem = problem_of(graph)
         self._measured = new_state(self._problem, 0, seed)
-        self._searches = Searches(graph, self._problem, self._deadline_s)
+        self._searches = Searches(graph, self._problem, self._deadline_s, seed)
 
     @cached_property
     def _starts(self) -> Starts:
         return Starts(self._problem, self._graph.order)
+
+    @cached_property
+    def _far(self) -> FarSearches:
+        orders = self._starts.orders[:_ORDERS] if self._walks else (self._graph.order,)
+        return FarSearches(self._searches, self._effort, orders)
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -180,63 +181,16 @@ class Planner:
             insists: Whether to search once more, harder, if it is not.
         """
         room = budget_bytes - self._graph.held_bytes
-        state = self._state(room)
+        state = self._searches.state(room)
         best = new_best(state)
         walks = self._starts.within(room) if self._walks else (unchanged(self._graph.order),)
         for steps in (*walks, *starts):
             self._searches.offer(state, best, steps)
         if not self._searches.is_perfect(best):
-            best = self._search_briefly(state, best)
+            best = self._far.briefly(state, best)
         if insists and best.numbers[1]:
-            best = min(best, self._insist(room), key=rank)
+            best = min(best, self._far.insist(room), key=rank)
         return steps_of(best), not best.numbers[1]
-
-    def _insist(self, room: int) -> Best:
-        """What is found from orders by force."""
-        effort = self._effort
-        schedules = [(each, *effort.rework) for each in effort.force]
-        with self._searches.telling("insisting", itertools.chain(*schedules)):
-            return self._searches.side_by_side(
-                [
-                    partial(self._explore, room, each, number)
-                    for number, each in enumerate(effort.force, _FORCED)
-                ]
-            )
-
-    def _search_briefly(self, state: State, best: Best) -> Best:
-        """What is found near a sequence, and far from orders, of which some lead much further."""
-        effort, room = self._effort, int(state.numbers[BUDGET])
-        searches = [partial(self._rework, state, best)]
-        searches += [
-            partial(self._explore, room, effort.explore, number)
-            for number in range(1, 1 + len(self._orders))
-        ]
-        schedules = (effort.explore, *effort.rework) * len(self._orders)
-        with self._searches.telling("searching", (*effort.rework, *schedules)):
-            return self._searches.side_by_side(searches)
-
-    @property
-    def _orders(self) -> Sequence[IntArray]:
-        """What searches begin with that go far."""
-        return self._starts.orders[:_ORDERS] if self._walks else (self._graph.order,)
-
-    def _order(self, number: int) -> Steps:
-        """The order that a search with some number begins with."""
-        return unchanged(self._orders[(number - 1) % len(self._orders)])
-
-    def _explore(self, room: int, schedule: Schedule, number: int) -> Best:
-        """What is found from an order, far from it."""
-        state = self._state(room, number)
-        best = new_best(state)
-        fill(self._problem, state, *self._order(number))
-        self._searches.anneal(state, best, schedule)
-        return self._rework(state, best)
-
-    def _rework(self, state: State, best: Best) -> Best:
-        """What is found near a sequence."""
-        for each in self._effort.rework:
-            self._searches.improve(state, best, each)
-        return best
 
     def search_near(self, budget_bytes: int, starts: Iterable[Steps]) -> tuple[Steps, bool]:
         """The best sequence that is found near others, and whether it is within a budget.
@@ -245,7 +199,7 @@ class Planner:
             budget_bytes: What may be in use at any step, everything included.
             starts: What to begin with the best of, which may all be over the budget.
         """
-        state = self._state(budget_bytes - self._graph.held_bytes)
+        state = self._searches.state(budget_bytes - self._graph.held_bytes)
         best = new_best(state)
         for steps in starts:
             self._searches.offer(state, best, steps)
@@ -256,7 +210,7 @@ class Planner:
 
     def _search(self, room: int, starts: Iterable[Steps]) -> Best:
         """The best sequence for a budget: over it by as little as possible, then cheapest."""
-        state = self._state(room)
+        state = self._searches.state(room)
         best = new_best(state)
         for steps in (*self._starts.within(room), *starts):
             self._searches.offer(state, best, steps)
@@ -270,7 +224,7 @@ class Planner:
             self._searches.tell(best)
             if effort.rounds and self._searches.is_finished and not self._searches.is_perfect(best):
                 numbers = range(1, 1 + effort.rounds)
-                anew = [partial(self._begin, room, (number,)) for number in numbers]
+                anew = [partial(self._far.begin, room, (number,)) for number in numbers]
                 best = min(best, self._searches.side_by_side(anew), key=rank)
                 self._searches.tell(best)
             self._searches.improve(state, best, effort.finish)
@@ -282,8 +236,8 @@ class Planner:
             return best
         if self._peak(self.lowest) > room:
             is_possible = room >= self.bounds.least_bytes
-            return min(best, self._insist(room), key=rank) if is_possible else best
-        state = self._state(room)
+            return min(best, self._far.insist(room), key=rank) if is_possible else best
+        state = self._searches.state(room)
         fill(self._problem, state, *self.lowest)
         record(state, best)
         self._searches.improve(state, best, self._effort.polish)
@@ -292,8 +246,8 @@ class Planner:
     def _search_on(self, best: Best, room: int, least: int, end_s: float) -> Best:
         """Where there is time, search on until it is up or nothing can be better.
 
-        Side by side: from the order that was given, as at first; and near the best sequence, in
-        chains, far from it, and one by one. Each time with other random numbers.
+        Side by side: from orders, as at first; and near the best sequence, in chains, far from it,
+        and one by one. Each time with other random numbers.
         """
         if math.isinf(self._deadline_s):
             return best
@@ -308,8 +262,8 @@ class Planner:
             with self._searches.telling(f"searching on, round {number}", schedules):
                 best = self._searches.side_by_side(
                     (
-                        partial(self._go_on, self._state(room, first), best),
-                        partial(self._begin, room, range(first + 1, first + 1 + _ANEW)),
+                        partial(self._go_on, self._searches.state(room, first), best),
+                        partial(self._far.begin, room, range(first + 1, first + 1 + _ANEW)),
                     )
                 )
             if rank(best) < before:
@@ -321,24 +275,6 @@ class Planner:
         for schedule in (self._effort.explore, self._effort.polish):
             self._searches.improve(state, best, schedule)
         return best
-
-    def _begin(self, room: int, numbers: Iterable[int]) -> Best:
-        """What is found from orders, one by one and in chains, with other random numbers each."""
-        return min((self._begin_once(room, number) for number in numbers), key=rank)
-
-    def _begin_once(self, room: int, number: int) -> Best:
-        state, effort = self._state(room, number), self._effort
-        order = self._order(1 + number // 2)
-        if number % 2:
-            return self._searches.start_over(state, effort, order)
-        best = new_best(state)
-        fill(self._problem, state, *order)
-        self._searches.anneal(state, best, effort.leap)
-        return best
-
-    def _state(self, room: int, number: int = 0) -> State:
-        """An empty sequence, with random numbers that no other number gives."""
-        return new_state(self._problem, room, self._seed + number * _NEXT_SEED)
 
     def _least_cost(self, best: Best, room: int) -> int:
         """What every plan costs at least on top of everything once, as far as it is known."""
@@ -375,7 +311,7 @@ class Planner:
             )
         )
         found = Steps(np.array(refined.operations), np.array(refined.swapped))
-        self._searches.offer(self._state(room), best, found)
+        self._searches.offer(self._searches.state(room), best, found)
         self._searches.is_finished &= refined.is_finished
         return max(least, refined.extra_cost), refined.is_impossible
 
@@ -390,7 +326,7 @@ class Planner:
         with self._searches.telling("looking for the lowest peak", schedules):
             for share, schedule in self._effort.lower:
                 budget_bytes = max(self.bounds.least_bytes, int(self._peak(steps) * share))
-                state = self._state(budget_bytes)
+                state = self._searches.state(budget_bytes)
                 best = new_best(state)
                 fill(self._problem, state, *steps)
                 self._searches.anneal(state, best, schedule)

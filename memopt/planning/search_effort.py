@@ -39,7 +39,7 @@ class Effort:
         combine: For what to recompute, and the order, together.
         lower: For lower peaks, one after the other: of the lowest one found so far, the share that
             is aimed at, and how that is searched for.
-        explore: As `combine`, far from the order that was given, for a single search.
+        explore: As `combine`, in chains and far from an order, for a single search.
         force: The same where that finds nothing within the budget: bytes so dear, and some so hot,
             that even operations are computed again that cost many times the average.
         leap: As `explore`, for one of several that begin anew.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from memopt.cores import side_by_side
 from memopt.planning.annealing import anneal, new_best, record, tidy
 from memopt.planning.initial_plans import Steps
-from memopt.planning.sequence_state import OVERSHOOT, fill
+from memopt.planning.sequence_state import OVERSHOOT, fill, new_state
 from memopt.progress import Task, found, task
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from memopt.planning.search_effort import Effort
     from memopt.planning.sequence_state import State
 
+_NEXT_SEED = 1_000_003
+"""What is added to the seed for another search; seeds that people give lie closer together."""
+
 
 class Searches:
     """Searches of a graph, until the time is up.
@@ -30,19 +33,26 @@ class Searches:
         graph: What is planned.
         problem: The same as arrays.
         deadline_s: When to stop at the latest, by `time.monotonic`.
+        seed: Of every search.
 
     Attributes:
+        problem: What is planned, as arrays.
         is_finished: Whether no search was stopped by the deadline.
     """
 
-    def __init__(self, graph: CostGraph, problem: Problem, deadline_s: float) -> None:
+    def __init__(self, graph: CostGraph, problem: Problem, deadline_s: float, seed: int) -> None:
         self._graph = graph
-        self._problem = problem
+        self.problem = problem
+        self._seed = seed
         self._deadline_s = deadline_s
         self.is_finished = True
         self._task = Task("")
         self._telling = Lock()
         self._is_stopped = False
+
+    def state(self, room: int, number: int = 0) -> State:
+        """An empty sequence, with random numbers that no other number gives."""
+        return new_state(self.problem, room, self._seed + number * _NEXT_SEED)
 
     def side_by_side(self, searches: Sequence[Callable[[], Best]]) -> Best:
         """The best of what searches find, the first of equals; each has a state of its own."""
@@ -51,10 +61,10 @@ class Searches:
     def start_over(self, state: State, effort: Effort, order: Steps) -> Best:
         """Look for an order that needs little, then recompute what does not fit in it."""
         ordered = new_best(state)
-        fill(self._problem, state, *order)
+        fill(self.problem, state, *order)
         self.anneal(state, ordered, effort.reorder)
         combined = new_best(state)
-        fill(self._problem, state, *steps_of(ordered))
+        fill(self.problem, state, *steps_of(ordered))
         self.anneal(state, combined, effort.combine)
         return combined
 
@@ -62,21 +72,21 @@ class Searches:
         """Search around the best sequence."""
         if self.is_perfect(best):
             return
-        fill(self._problem, state, *steps_of(best))
+        fill(self.problem, state, *steps_of(best))
         self.anneal(state, best, schedule)
         self.offer(state, best, steps_of(best))
 
     def offer(self, state: State, best: Best, steps: Steps, *, only_within: bool = False) -> None:
         """Record a sequence, without what it computes needlessly, if it is the best."""
-        fill(self._problem, state, *steps)
+        fill(self.problem, state, *steps)
         if only_within and state.numbers[OVERSHOOT]:
             return
-        tidy(self._problem, state)
+        tidy(self.problem, state)
         record(state, best)
 
     def anneal(self, state: State, best: Best, schedule: Schedule) -> None:
         """Search from a state's sequence, until the time is up; see `annealing.anneal`."""
-        ends = anneal(self._problem, state, best, schedule, self._deadline_s, self._advance)
+        ends = anneal(self.problem, state, best, schedule, self._deadline_s, self._advance)
         if not ends:
             self.is_finished = False
 

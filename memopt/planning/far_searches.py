@@ -1,0 +1,93 @@
+"""Searches that begin from orders and go far: one by one, in chains, and by force."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from typing import TYPE_CHECKING
+
+from memopt.planning.annealing import new_best
+from memopt.planning.initial_plans import unchanged
+from memopt.planning.searches import rank
+from memopt.planning.sequence_state import BUDGET, fill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from memopt.planning.annealing import Best, Schedule
+    from memopt.planning.arrays import IntArray
+    from memopt.planning.search_effort import Effort
+    from memopt.planning.searches import Searches
+    from memopt.planning.sequence_state import State
+
+_FORCED = 4
+"""The number of the first search by force."""
+
+
+class FarSearches:
+    """Searches for plans of one graph, each with random numbers of its own, by its number.
+
+    Args:
+        searches: What they have in common.
+        effort: How much is searched.
+        orders: What they begin from, in turns: of some, no search gets to where another one begins.
+    """
+
+    def __init__(self, searches: Searches, effort: Effort, orders: Sequence[IntArray]) -> None:
+        self._searches = searches
+        self._effort = effort
+        self._orders = orders
+
+    def briefly(self, state: State, best: Best) -> Best:
+        """What is found near a sequence, and from each order in chains, side by side."""
+        effort, room = self._effort, int(state.numbers[BUDGET])
+        searches = [partial(self._rework, state, best)]
+        searches += [
+            partial(self._explore, room, effort.explore, number)
+            for number in range(1, 1 + len(self._orders))
+        ]
+        schedules = (effort.explore, *effort.rework) * len(self._orders)
+        with self._searches.telling("searching", (*effort.rework, *schedules)):
+            return self._searches.side_by_side(searches)
+
+    def insist(self, room: int) -> Best:
+        """What is found by force, side by side."""
+        effort = self._effort
+        schedules = [(each, *effort.rework) for each in effort.force]
+        with self._searches.telling("insisting", itertools.chain(*schedules)):
+            return self._searches.side_by_side(
+                [
+                    partial(self._explore, room, each, number)
+                    for number, each in enumerate(effort.force, _FORCED)
+                ]
+            )
+
+    def begin(self, room: int, numbers: Iterable[int]) -> Best:
+        """The best of searches with some numbers: one by one and in chains, from each order."""
+        return min((self._begin_once(room, number) for number in numbers), key=rank)
+
+    def _begin_once(self, room: int, number: int) -> Best:
+        turn = 1 + number // 2
+        if number % 2:
+            state = self._searches.state(room, number)
+            return self._searches.start_over(state, self._effort, unchanged(self._order(turn)))
+        return self._anneal(self._searches.state(room, number), self._effort.leap, turn)
+
+    def _explore(self, room: int, schedule: Schedule, number: int) -> Best:
+        state = self._searches.state(room, number)
+        return self._rework(state, self._anneal(state, schedule, number))
+
+    def _rework(self, state: State, best: Best) -> Best:
+        for each in self._effort.rework:
+            self._searches.improve(state, best, each)
+        return best
+
+    def _anneal(self, state: State, schedule: Schedule, turn: int) -> Best:
+        """What is found from the order whose turn it is."""
+        best = new_best(state)
+        fill(self._searches.problem, state, *unchanged(self._order(turn)))
+        self._searches.anneal(state, best, schedule)
+        return best
+
+    def _order(self, turn: int) -> IntArray:
+        return self._orders[(turn - 1) % len(self._orders)]
