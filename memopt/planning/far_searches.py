@@ -6,16 +6,16 @@ import itertools
 from functools import partial
 from typing import TYPE_CHECKING
 
-from memopt.planning.annealing import new_best
 from memopt.planning.initial_plans import unchanged
-from memopt.planning.searches import rank
-from memopt.planning.sequence_state import BUDGET, fill
+from memopt.planning.searches import rank, steps_of
+from memopt.planning.sequence_state import BUDGET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from memopt.planning.annealing import Best, Schedule
     from memopt.planning.arrays import IntArray
+    from memopt.planning.initial_plans import Steps
     from memopt.planning.search_effort import Effort
     from memopt.planning.searches import Searches
     from memopt.planning.sequence_state import State
@@ -67,27 +67,24 @@ class FarSearches:
         return min((self._begin_once(room, number) for number in numbers), key=rank)
 
     def _begin_once(self, room: int, number: int) -> Best:
-        turn = 1 + number // 2
-        if number % 2:
-            state = self._searches.state(room, number)
-            return self._searches.start_over(state, self._effort, unchanged(self._order(turn)))
-        return self._anneal(self._searches.state(room, number), self._effort.leap, turn)
+        searches, effort = self._searches, self._effort
+        state, order = searches.state(room, number), self._order(1 + number // 2)
+        if number % 2 == 0:
+            return searches.anneal_from(state, order, effort.leap)
+        # An order that needs little, and then what does not fit in it is computed again.
+        ordered = searches.anneal_from(state, order, effort.reorder)
+        return searches.anneal_from(state, steps_of(ordered), effort.combine)
 
     def _explore(self, room: int, schedule: Schedule, number: int) -> Best:
         state = self._searches.state(room, number)
-        return self._rework(state, self._anneal(state, schedule, number))
+        best = self._searches.anneal_from(state, self._order(number), schedule)
+        return self._rework(state, best)
 
     def _rework(self, state: State, best: Best) -> Best:
         for each in self._effort.rework:
             self._searches.improve(state, best, each)
         return best
 
-    def _anneal(self, state: State, schedule: Schedule, turn: int) -> Best:
-        """What is found from the order whose turn it is."""
-        best = new_best(state)
-        fill(self._searches.problem, state, *unchanged(self._order(turn)))
-        self._searches.anneal(state, best, schedule)
-        return best
-
-    def _order(self, turn: int) -> IntArray:
-        return self._orders[(turn - 1) % len(self._orders)]
+    def _order(self, turn: int) -> Steps:
+        """The order whose turn it is."""
+        return unchanged(self._orders[(turn - 1) % len(self._orders)])

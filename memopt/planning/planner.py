@@ -327,9 +327,7 @@ class Planner:
             for share, schedule in self._effort.lower:
                 budget_bytes = max(self.bounds.least_bytes, int(self._peak(steps) * share))
                 state = self._searches.state(budget_bytes)
-                best = new_best(state)
-                fill(self._problem, state, *steps)
-                self._searches.anneal(state, best, schedule)
+                best = self._searches.anneal_from(state, steps, schedule)
                 steps = min(steps, steps_of(best), key=self._peak)
         return steps
 

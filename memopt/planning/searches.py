@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from memopt.planning.annealing import Best, Schedule
     from memopt.planning.cost_graph import CostGraph
     from memopt.planning.problem import Problem
-    from memopt.planning.search_effort import Effort
     from memopt.planning.sequence_state import State
 
 _NEXT_SEED = 1_000_003
@@ -36,13 +35,12 @@ class Searches:
         seed: Of every search.
 
     Attributes:
-        problem: What is planned, as arrays.
         is_finished: Whether no search was stopped by the deadline.
     """
 
     def __init__(self, graph: CostGraph, problem: Problem, deadline_s: float, seed: int) -> None:
         self._graph = graph
-        self.problem = problem
+        self._problem = problem
         self._seed = seed
         self._deadline_s = deadline_s
         self.is_finished = True
@@ -52,41 +50,38 @@ class Searches:
 
     def state(self, room: int, number: int = 0) -> State:
         """An empty sequence, with random numbers that no other number gives."""
-        return new_state(self.problem, room, self._seed + number * _NEXT_SEED)
+        return new_state(self._problem, room, self._seed + number * _NEXT_SEED)
 
     def side_by_side(self, searches: Sequence[Callable[[], Best]]) -> Best:
         """The best of what searches find, the first of equals; each has a state of its own."""
         return min(side_by_side(searches, self._stop), key=rank)
 
-    def start_over(self, state: State, effort: Effort, order: Steps) -> Best:
-        """Look for an order that needs little, then recompute what does not fit in it."""
-        ordered = new_best(state)
-        fill(self.problem, state, *order)
-        self.anneal(state, ordered, effort.reorder)
-        combined = new_best(state)
-        fill(self.problem, state, *steps_of(ordered))
-        self.anneal(state, combined, effort.combine)
-        return combined
+    def anneal_from(self, state: State, steps: Steps, schedule: Schedule) -> Best:
+        """What is found from a sequence, whatever was found before."""
+        best = new_best(state)
+        fill(self._problem, state, *steps)
+        self.anneal(state, best, schedule)
+        return best
 
     def improve(self, state: State, best: Best, schedule: Schedule) -> None:
         """Search around the best sequence."""
         if self.is_perfect(best):
             return
-        fill(self.problem, state, *steps_of(best))
+        fill(self._problem, state, *steps_of(best))
         self.anneal(state, best, schedule)
         self.offer(state, best, steps_of(best))
 
     def offer(self, state: State, best: Best, steps: Steps, *, only_within: bool = False) -> None:
         """Record a sequence, without what it computes needlessly, if it is the best."""
-        fill(self.problem, state, *steps)
+        fill(self._problem, state, *steps)
         if only_within and state.numbers[OVERSHOOT]:
             return
-        tidy(self.problem, state)
+        tidy(self._problem, state)
         record(state, best)
 
     def anneal(self, state: State, best: Best, schedule: Schedule) -> None:
         """Search from a state's sequence, until the time is up; see `annealing.anneal`."""
-        ends = anneal(self.problem, state, best, schedule, self._deadline_s, self._advance)
+        ends = anneal(self._problem, state, best, schedule, self._deadline_s, self._advance)
         if not ends:
             self.is_finished = False
 

@@ -16,7 +16,6 @@ from memopt.planning.initial_plans import unchanged
 from memopt.planning.problem import problem_of
 from memopt.planning.search_effort import Effort
 from memopt.planning.searches import Searches
-from memopt.planning.sequence_state import fill
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +87,6 @@ def test_each_number_is_another_search() -> None:
 
 def test_an_order_that_is_over_the_room_is_left() -> None:
     far, state, best = searches_from([ALL_LARGE_FIRST], Effort.of(2 * BRANCHES + 1))
-    fill(problem_of(branches()), state, *unchanged(np.array(ALL_LARGE_FIRST, np.int64)))
     assert best.numbers[1]
     assert not far.briefly(state, best).numbers[1]
     assert not far.insist(ROOM).numbers[1]
