@@ -140,6 +140,7 @@ class Devices:
         producers: Sequence[Sequence[int]],
         sequence: Sequence[int],
         times_ns: Sequence[int],
+        groups: Iterable[Sequence[int]] = (),
     ) -> list[int]:
         """The nodes as they start when each device runs its own in the order of a sequence.
 
@@ -147,12 +148,18 @@ class Devices:
             producers: By node: those that come before it in any case.
             sequence: The nodes that run, producers first.
             times_ns: By node: how long it runs, at least 1.
+            groups: Nodes of several devices that begin together, side by side in the sequence.
         """
         free_ns = [0] * len(self.names)
         start_ns: dict[int, int] = {}
+        together = {node: group for group in groups for node in group}
         for node in sequence:
-            device = self.of_node[node]
             ready_ns = (start_ns[p] + times_ns[p] for p in producers[node] if p in start_ns)
-            start_ns[node] = max(free_ns[device], *ready_ns, 0)
-            free_ns[device] = start_ns[node] + times_ns[node]
+            start_ns[node] = max(free_ns[self.of_node[node]], *ready_ns, 0)
+            begun = [each for each in together.get(node, (node,)) if each in start_ns]
+            latest_ns = max(start_ns[each] for each in begun)
+            for each in begun:
+                start_ns[each] = latest_ns
+                own = self.of_node[each]
+                free_ns[own] = max(free_ns[own], latest_ns + times_ns[each])
         return sorted(sequence, key=start_ns.__getitem__)

@@ -19,6 +19,7 @@ from memopt.sequencing.devices import Devices
 from memopt.sequencing.enforcement import find_chains
 from memopt.sequencing.free_running import free_running_sequence, free_running_side_by_side
 from memopt.sequencing.fusions import delay_pairs, keep_adjacent
+from memopt.sequencing.meetings import bring_together, find_groups, find_meetings
 from memopt.sequencing.orders import lowest, make_sequence, make_sequences
 from memopt.sequencing.precedence import Precedence
 from memopt.sequencing.quickening import Quick, Quickening
@@ -159,12 +160,29 @@ class Step:
         """A sequence as it runs: on several devices side by side, each in its own order.
 
         Branches are in one piece, and what oneDNN may fuse stands side by side, early or late:
-        where it needs less.
+        where it needs less. Collectives that meet begin together.
         """
         settled = self._with_pairs(self._with_branches(sequence))
         if self.devices is None:
             return settled
-        return self.devices.side_by_side(self.precedence.producers, settled, self.times_ns)
+        return self.devices.side_by_side(
+            self.precedence.producers, self.meet(settled), self.times_ns, self._groups
+        )
+
+    def meet(self, sequence: Sequence[int]) -> list[int]:
+        """The sequence in which no device waits for a collective before another one begins it."""
+        if not self._groups:
+            return list(sequence)
+        return bring_together(self.precedence, sequence, self._groups)
+
+    @cached_property
+    def _groups(self) -> tuple[tuple[int, ...], ...]:
+        """The collectives that meet, of which the precedence knows."""
+        nodes, producers = self.buffer_graph.nodes, self.precedence.producers
+        pairs = find_meetings(nodes, self.precedence.program)
+        if not all(before in producers[after] for before, after in pairs):
+            return ()
+        return tuple(find_groups(nodes, self.precedence.program))
 
     def _with_branches(self, sequence: Sequence[int]) -> list[int]:
         gathered = gather(self.buffer_graph.nodes, self.precedence, sequence)

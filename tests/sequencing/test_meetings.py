@@ -8,9 +8,12 @@ from memopt.errors import InvalidGraphError
 from memopt.graph.rewriter import Rewriter
 from memopt.graph.text import parse_graph
 from memopt.graph.traversal import Numbering
+from memopt.sequencing.enforcement import enforce
 from memopt.sequencing.meetings import find_meetings
 from memopt.sequencing.precedence import Precedence
 from memopt.sequencing.standstill import Collectives
+from memopt.sequencing.step import Step
+from memopt.shapes.properties import Properties
 
 
 def replica(number: int, *, count: int = 1) -> str:
@@ -58,6 +61,39 @@ def test_no_sequence_has_a_result_before_all_have_begun() -> None:
     for step in range(2):
         begun = max(program.index(f"c{number}_{step}") for number in range(2))
         assert all(program.index(f"u{number}_{step}") > begun for number in range(2))
+
+
+def test_no_order_lets_one_device_begin_before_what_the_other_waits_for() -> None:
+    """What the first replica reduces waits for the second one, which would reduce before that."""
+    graph = parse_graph(
+        """
+        x0 = Placeholder() {dtype=float, shape=[4000]} @/device:CPU:0
+        x1 = Placeholder() {dtype=float, shape=[4000]} @/device:CPU:1
+        s1 = Neg(x1) {T=float} @/device:CPU:1
+        m0 = AddV2(x0, s1) {T=float} @/device:CPU:0
+        """
+        + "".join(
+            f"c{number} = CollectiveReduce({given}) "
+            "{T=float, group_size=2, group_key=1, instance_key=1} "
+            f"@/device:CPU:{number}\n"
+            f"u{number} = Neg(c{number}) {{T=float}} @/device:CPU:{number}\n"
+            for number, given in ((1, "x1"), (0, "m0"))
+        )
+    )
+    step = Step.of(graph, Properties.unknown(), fed=["x0", "x1"])
+    place = {node.name: number for number, node in enumerate(step.buffer_graph.nodes)}
+    planned = [place[name] for name in ("x0", "x1", "c1", "s1", "m0", "c0", "u0", "u1")]
+    settled = step.settle(planned)
+    collectives = Collectives(graph)
+    rewriter = Rewriter(graph)
+    with rewriter.edit("the order of each device"):
+        for chain in enforce(step.buffer_graph, settled):
+            for before, after in chain.edges:
+                rewriter.add_control_input(
+                    step.buffer_graph.nodes[after], step.buffer_graph.nodes[before]
+                )
+    collectives.verify(graph)
+    assert settled.index(place["s1"]) < settled.index(place["c1"])
 
 
 def test_one_device_meets_nobody_and_unequal_counts_do_not_tell_who_meets() -> None:
