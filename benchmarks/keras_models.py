@@ -346,6 +346,34 @@ def loss_scaling() -> KerasTraining:
     return _classifier(model, _numbers(batch, size, size, 3), _classes(10, batch), optimizer)
 
 
+def pointnet(batch: int = 16, points: int = 1024) -> KerasTraining:
+    """Points in space, turned by matrices that are learned: wide results for each point."""
+    import keras
+    from keras import layers
+
+    def normalized(features: Any) -> Any:
+        return layers.ReLU()(layers.BatchNormalization()(features))
+
+    def of_points(features: Any, *widths: int) -> Any:
+        for width in widths:
+            features = normalized(layers.Conv1D(width, 1)(features))
+        return features
+
+    def turned(features: Any, width: int) -> Any:
+        seen = layers.GlobalMaxPooling1D()(of_points(features, 32, 64, 256))
+        for hidden in (128, 64):
+            seen = normalized(layers.Dense(hidden)(seen))
+        matrix = layers.Reshape((width, width))(layers.Dense(width * width)(seen))
+        return layers.Dot((2, 1))([features, matrix])
+
+    inputs = keras.Input((points, 3))
+    features = turned(of_points(turned(inputs, 3), 32, 32), 32)
+    seen = layers.GlobalMaxPooling1D()(of_points(features, 32, 64, 256))
+    logits = layers.Dense(10)(normalized(layers.Dense(64)(seen)))
+    model = keras.Model(inputs, logits)
+    return _classifier(model, _numbers(batch, points, 3), _classes(10, batch), "adam")
+
+
 MODELS: dict[str, Callable[[], KerasTraining]] = {
     function.__name__: function
     for function in (
@@ -369,6 +397,7 @@ MODELS: dict[str, Callable[[], KerasTraining]] = {
         bidirectional,
         convlstm,
         graph_network,
+        pointnet,
     )
 }
 """Builders by name."""

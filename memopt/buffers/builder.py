@@ -13,6 +13,7 @@ from memopt.buffers.kernel_rules import is_known, memory_by_rule
 from memopt.buffers.kernel_signature import is_compiled
 from memopt.buffers.nested_steps import Loop, Turn
 from memopt.buffers.placed_tensors import PlacedTensors, allocated_bytes
+from memopt.buffers.temporary_variables import TEMPORARY, add_to_temporary
 from memopt.buffers.tensor_lists import add_list_op
 from memopt.buffers.variables import Variables
 from memopt.graph.functiondef import ARGUMENT, RESULT
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from memopt.shapes.properties import Properties
     from memopt.shapes.tensor_properties import TensorProperties
 
-_GIVEN = frozenset({"Const", "Placeholder", ARGUMENT, "VarHandleOp", *REF_VARIABLES})
+_GIVEN = frozenset(
+    {"Const", "Placeholder", ARGUMENT, "VarHandleOp", *(REF_VARIABLES - {TEMPORARY})}
+)
 """Ops whose outputs are there before the step: a constant lives as long as its kernel."""
 
 _REFERENCE_UPDATES = ("Assign", "Apply", "RefIdentity")
@@ -160,7 +163,7 @@ class BufferBuilder:
         if add_list_op(self.tensors, place, node):
             self.frames.follow(place, node)
             return
-        if self._variables.add_op(place, node):
+        if self._variables.add_op(place, node) or add_to_temporary(self.tensors, place, node):
             return
         # What XLA compiles is one kernel.
         if not is_compiled(node) and self._add_loop(place, node):

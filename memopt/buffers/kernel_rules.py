@@ -251,7 +251,7 @@ CONVOLUTIONS: Mapping[str, Callable[[KernelCall], tuple[TensorProperties, Tensor
 
 _OF_FURTHER_LAYERS = (
     *("BatchToSpaceND", "SpaceToBatchND", "IsNan", "ResizeBilinearGrad", "MaxPool3DGrad", "Conv3D"),
-    *("Conv3DBackpropFilterV2", "Conv3DBackpropInputV2", "_MklSwish", "DestroyTemporaryVariable"),
+    *("Conv3DBackpropFilterV2", "Conv3DBackpropInputV2", "_MklSwish", "TemporaryVariable"),
 )
 """Of these the outputs are all, or a rule of their op tells the rest: layers that no model has on
 which the table's experiments are made, and what oneDNN's kernels make of others."""

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from memopt.graph.graph import Node
-    from memopt.sequencing.precedence import Precedence
 
 _COLLECTIVE = "Collective"
 _PREPARATIONS = frozenset({"CollectiveInitializeCommunicator", "CollectiveAssignGroupV2"})
@@ -46,29 +45,6 @@ def pairs_of(
         for one in met:
             for user in users(one):
                 yield from ((other, user) for other in met if other != one)
-
-
-def bring_together(
-    precedence: Precedence, sequence: Sequence[int], groups: Iterable[Sequence[int]]
-) -> list[int]:
-    """The sequence with each of those that meet as late as the last, as far as precedence allows.
-
-    Whatever comes after one of them on its device waits for it, and so for all that it meets. None
-    of that may come before another of them.
-
-    Args:
-        precedence: What must come before what.
-        sequence: The nodes that run, producers first.
-        groups: The collectives that meet.
-    """
-    keys = [0] * len(precedence.producers)
-    for number, node in enumerate(sequence):
-        keys[node] = number
-    for met in groups:
-        last = max(keys[node] for node in met)
-        for node in met:
-            keys[node] = last
-    return precedence.sorted_by(keys)
 
 
 def find_groups(nodes: Sequence[Node], program: Sequence[int]) -> Iterator[tuple[int, ...]]:

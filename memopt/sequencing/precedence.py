@@ -102,6 +102,25 @@ class Precedence:
         """
         return self._sort(self.program, keys)
 
+    def bring_together(self, sequence: Sequence[int], groups: Iterable[Sequence[int]]) -> list[int]:
+        """A sequence with each node of a group as late as the last one, as far as it may be.
+
+        Of collectives that meet, none begins before what another device has to do first: whatever
+        comes after one of them on its device waits for it, and so for all that it meets.
+
+        Args:
+            sequence: The nodes that run, producers first.
+            groups: Nodes that begin together.
+        """
+        keys = [0] * len(self.producers)
+        for number, node in enumerate(sequence):
+            keys[node] = number
+        for group in groups:
+            last = max(keys[node] for node in group)
+            for node in group:
+                keys[node] = last
+        return self.sorted_by(keys)
+
     def _sort(self, nodes: Collection[int], keys: Sequence[object]) -> list[int]:
         """Kahn's algorithm with a heap."""
         waiting = [len(producers) for producers in self.producers]

@@ -19,7 +19,7 @@ from memopt.sequencing.devices import Devices
 from memopt.sequencing.enforcement import find_chains
 from memopt.sequencing.free_running import free_running_sequence, free_running_side_by_side
 from memopt.sequencing.fusions import delay_pairs, keep_adjacent
-from memopt.sequencing.meetings import bring_together, find_groups, find_meetings
+from memopt.sequencing.meetings import find_groups, find_meetings
 from memopt.sequencing.orders import lowest, make_sequence, make_sequences
 from memopt.sequencing.precedence import Precedence
 from memopt.sequencing.quickening import Quick, Quickening
@@ -173,7 +173,7 @@ class Step:
         """The sequence in which no device waits for a collective before another one begins it."""
         if not self._groups:
             return list(sequence)
-        return bring_together(self.precedence, sequence, self._groups)
+        return self.precedence.bring_together(sequence, self._groups)
 
     @cached_property
     def _groups(self) -> tuple[tuple[int, ...], ...]:
