@@ -52,7 +52,7 @@ _REUSES: Mapping[str, Mapping[int, tuple[int, ...]]] = {
 }
 """With ops that nobody can call alone, or not with any values."""
 
-_ALIGNMENT_BYTES = 64
+ALIGNMENT_BYTES = 64
 """Kernels may read a tensor from any multiple of it (`EIGEN_MAX_ALIGN_BYTES`)."""
 
 _NORMALIZATION_GRADIENTS = "FusedBatchNormGrad"
@@ -171,17 +171,17 @@ def _is_rows(call: KernelCall, slot: int) -> bool:
     inner = tuple(source.shape[1:])
     if call.node.op in {"Unpack", "Split"}:
         whole = tuple(part.shape) if call.node.op == "Unpack" else tuple(part.shape[1:])
-        return whole == inner and rows > 0 and source.size_bytes // rows % _ALIGNMENT_BYTES == 0
+        return whole == inner and rows > 0 and source.size_bytes // rows % ALIGNMENT_BYTES == 0
     kept = tuple(part.shape[len(part.shape) - len(inner) :]) if inner else ()
     if kept != inner or rows <= 0 or len(part.shape) < len(inner):
         return False
     row_bytes = source.size_bytes // rows
     if inner:
-        return row_bytes % _ALIGNMENT_BYTES == 0
+        return row_bytes % ALIGNMENT_BYTES == 0
     begin, end = call.constants(1), call.constants(2)
     if not begin or not end:
         return False
-    return begin[0] * row_bytes % _ALIGNMENT_BYTES == end[0] * row_bytes % _ALIGNMENT_BYTES == 0
+    return begin[0] * row_bytes % ALIGNMENT_BYTES == end[0] * row_bytes % ALIGNMENT_BYTES == 0
 
 
 def scratch_bytes(call: KernelCall) -> int:

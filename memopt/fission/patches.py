@@ -21,6 +21,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from memopt.buffers.host_scratch import images_at_once
+from memopt.buffers.kernel_rules import ALIGNMENT_BYTES
 from memopt.buffers.rounding import divided
 from memopt.fission.gradients import FLOAT_BYTES, MOST_IMAGES, Gradient, gradient_of
 
@@ -97,7 +98,7 @@ class Patches(Gradient):
         sums = 2 * (products + 1) * filters
         held = self._read + gradient
         if len(self.products) > 1:
-            held += (self._read + gradient) * images // self.image[0]
+            held += _copied(self.padded, images) + _copied(self.gradient, images)
         of_run = run * (self.elements + self.filters[3])
         padding = image + self._read if self.padded != self.image else 0
         return FLOAT_BYTES * max(held + places + of_run + sums, padding)
@@ -167,6 +168,12 @@ def patches_of(node: Node, properties: Properties) -> Patches | str:
     image, _, gradient = (properties.shape(tensor.name) for tensor in node.inputs)
     filters = properties.shape(node.output().name)
     return gradient_of(Patches, node, (image, filters, gradient))
+
+
+def _copied(shape: tuple[int, ...], images: int) -> int:
+    """How many numbers of some images are copied if they are sliced out of all: none if aligned."""
+    numbers = prod(shape[1:])
+    return images * numbers if numbers * FLOAT_BYTES % ALIGNMENT_BYTES else 0
 
 
 def block_of(patches: int) -> int:
