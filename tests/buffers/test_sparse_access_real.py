@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import tensorflow as tf
-
-import memopt
-from memopt.runtime.process import step_process
-from memopt.runtime.program import Program
+from support.measured_order import measure_ordered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,15 +29,9 @@ def test_reads_of_a_variable_that_is_scattered_into_are_copies() -> None:
         return loss
 
     concrete = step.get_concrete_function(tf.TensorSpec([8], tf.int32))
-    tokens = np.arange(8, dtype=np.int32)
-    program = Program.from_concrete_function(concrete, [tokens])
-    result = memopt.optimize(concrete, level="ordered")
-    with step_process(program.replace_graph(result.graph_def)) as process:
-        process.run(2)
-        measured = process.measure()
-    assert result.report.runtime is not None
-    assert result.report.runtime.after.step_peak_bytes == measured.step_peak_bytes
-    graph = result.report.runtime.after.buffer_graph
+    runtime, measured = measure_ordered(concrete, [np.arange(8, dtype=np.int32)])
+    assert runtime.after.step_peak_bytes == measured.step_peak_bytes
+    graph = runtime.after.buffer_graph
     made = {
         node.inputs[0].node.name: graph.made[number]
         for number, node in enumerate(graph.nodes)
@@ -82,13 +73,7 @@ def test_updates_of_a_variable_that_is_gathered_from_copy_it(read: str, update: 
         return tf.reduce_sum(rows)
 
     concrete = step.get_concrete_function(tf.TensorSpec([8], tf.int32))
-    program = Program.from_concrete_function(concrete, [np.arange(8, dtype=np.int32)])
-    result = memopt.optimize(concrete, level="ordered")
-    with step_process(program.replace_graph(result.graph_def)) as process:
-        process.run(2)
-        measured = process.measure()
-    runtime = result.report.runtime
-    assert runtime is not None
+    runtime, measured = measure_ordered(concrete, [np.arange(8, dtype=np.int32)])
     assert runtime.after.step_peak_bytes == measured.step_peak_bytes
     if read != "all":
         assert measured.step_peak_bytes >= 2 * ROWS * WIDTH * 4

@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-
-import memopt
-from memopt.runtime.process import step_process
-from memopt.runtime.program import Program
+from support.measured_order import measure_ordered
 
 SIZE = 50_000
 
@@ -40,11 +37,6 @@ def _step(x: Any, *, first: str) -> Any:
 def test_the_sum_is_there_from_its_first_value_to_its_last_reader(first: str) -> None:
     step = tf.function(lambda x: _step(x, first=first), autograph=False)
     concrete = step.get_concrete_function(tf.TensorSpec([SIZE], tf.float32))
-    program = Program.from_concrete_function(concrete, [np.ones(SIZE, np.float32)])
-    result = memopt.optimize(concrete, level="ordered")
-    with step_process(program.replace_graph(result.graph_def)) as process:
-        process.run(2)
-        measured = process.measure()
-    assert result.report.runtime is not None
-    assert result.report.runtime.after.step_peak_bytes == measured.step_peak_bytes
-    assert result.report.runtime.after.held_bytes == measured.held_bytes
+    runtime, measured = measure_ordered(concrete, [np.ones(SIZE, np.float32)])
+    assert runtime.after.step_peak_bytes == measured.step_peak_bytes
+    assert runtime.after.held_bytes == measured.held_bytes

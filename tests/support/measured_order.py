@@ -1,23 +1,42 @@
-"""A step in program order: as it is simulated, and as it runs in a fresh process."""
+"""A step in an order: as it is simulated, and as it runs in a fresh process."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import memopt
 from memopt.buffers.assignment import buffer_graph_of
 from memopt.buffers.buffer_graph import MemoryTimeline, check_sequence, simulate
 from memopt.graph.graphdef import from_graph_def
 from memopt.graph.traversal import Numbering
 from memopt.runtime.process import step_process
+from memopt.runtime.program import Program
 from memopt.runtime.step_graph import needed_nodes
 from memopt.shapes.properties import Properties
 from support.total_order import chained
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
     from memopt.buffers.kernel_call import Runtime
-    from memopt.runtime.program import Program
+    from memopt.result import RuntimeMemory
     from memopt.runtime.replay import Measurement
     from memopt.runtime.settings import Settings
+
+
+def measure_ordered(
+    function: ConcreteFunction, arguments: Sequence[Any]
+) -> tuple[RuntimeMemory, Measurement]:
+    """A function at level `ordered`: as predicted, and measured in the third of its steps."""
+    program = Program.from_concrete_function(function, arguments)
+    result = memopt.optimize(function, level="ordered")
+    with step_process(program.replace_graph(result.graph_def)) as process:
+        process.run(2)
+        measured = process.measure()
+    assert result.report.runtime is not None
+    return result.report.runtime, measured
 
 
 def measure_in_order(
