@@ -225,16 +225,19 @@ class MemoryLimiter:
             decisions = _explain(plan.done, limits)
             with self._rewriter.edit(where + _reason(network, plan, limits), decisions=decisions):
                 nodes = apply_copies(self._rewriter, plan.done, self._context)
-                self._hold_across_devices(nodes)
+                nodes = self._held_across_devices(nodes)
         return self._settle(nodes)
 
-    def _hold_across_devices(self, nodes: Sequence[Node]) -> None:
-        """Let copies that another device reads wait for it, where their own device does not."""
+    def _held_across_devices(self, nodes: list[Node]) -> list[Node]:
+        """Let copies that another device reads wait for it, where their own device does not.
+
+        Returns the nodes in an order in which collectives meet.
+        """
         if Devices.of(nodes) is None:
-            return
+            return nodes
         step = Step.in_context(self._rewriter.graph, self._context)
         if step.devices is None:
-            return
+            return nodes
         numbering = Numbering.of(self._rewriter.graph)
         sequence = step.meet([numbering.place(node) for node in nodes])
         graph = step.buffer_graph
@@ -242,6 +245,7 @@ class MemoryLimiter:
         for before, after in find_device_waits(graph, sequence, step.devices, copies):
             node = graph.nodes[after]
             self._rewriter.set_control_inputs(node, (*node.control_inputs, graph.nodes[before]))
+        return [graph.nodes[place] for place in sequence]
 
     def padded(self, buffer_graph: BufferGraph) -> BufferGraph:
         """The buffers as a device has them that pads, if that is asked for."""
