@@ -118,6 +118,16 @@ def test_devices_run_side_by_side_each_in_its_own_order() -> None:
     )
 
 
+@pytest.mark.parametrize(("groups", "expected"), [((), [0, 1, 3, 2]), (((1, 2),), [0, 1, 2, 3])])
+def test_what_begins_together_keeps_its_devices_waiting(
+    groups: tuple[tuple[int, ...], ...], expected: list[int]
+) -> None:
+    """The second device could begin at once, and what comes after that soon; the first is busy."""
+    devices = Devices(("CPU:0", "CPU:1"), (0, 1, 0, 1))
+    producers, times_ns = [[], [], [], [1]], [100, 10, 10, 5]
+    assert devices.side_by_side(producers, range(4), times_ns, groups) == expected
+
+
 def test_executors_run_side_by_side() -> None:
     step = two_chains("CPU:0", "CPU:1", "CPU:0")
     assert step.devices is not None
