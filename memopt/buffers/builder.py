@@ -13,7 +13,7 @@ from memopt.buffers.kernel_rules import is_known, memory_by_rule
 from memopt.buffers.kernel_signature import is_compiled
 from memopt.buffers.nested_steps import Loop, Turn
 from memopt.buffers.placed_tensors import PlacedTensors, allocated_bytes
-from memopt.buffers.temporary_variables import TEMPORARY, add_to_temporary
+from memopt.buffers.temporary_variables import TEMPORARY, begin_sum
 from memopt.buffers.tensor_lists import add_list_op
 from memopt.buffers.variables import Variables
 from memopt.graph.functiondef import ARGUMENT, RESULT
@@ -163,7 +163,7 @@ class BufferBuilder:
         if add_list_op(self.tensors, place, node):
             self.frames.follow(place, node)
             return
-        if self._variables.add_op(place, node) or add_to_temporary(self.tensors, place, node):
+        if self._variables.add_op(place, node) or begin_sum(self.tensors, place, node):
             return
         # What XLA compiles is one kernel.
         if not is_compiled(node) and self._add_loop(place, node):

@@ -41,7 +41,7 @@ _FORWARDS = {
 }
 """What control flow consists of hands tensors on; it does not run alone."""
 
-_SHARED = {**ALIASES, **_FORWARDS}
+_SHARED = {**ALIASES, **_FORWARDS, "DestroyTemporaryVariable": {0: 0}}
 
 _REUSES: Mapping[str, Mapping[int, tuple[int, ...]]] = {
     **REUSES,

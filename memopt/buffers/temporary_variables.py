@@ -9,23 +9,19 @@ if TYPE_CHECKING:
     from memopt.graph.graph import Node
 
 TEMPORARY = "TemporaryVariable"
-_END = "DestroyTemporaryVariable"
 
 
-def add_to_temporary(tensors: PlacedTensors, place: int, node: Node) -> bool:
-    """Place what an op gives that begins or ends such a sum; whether it does.
+def begin_sum(tensors: PlacedTensors, place: int, node: Node) -> bool:
+    """Place what a node gives that puts the first value of a sum into one; whether it does.
 
-    The first value takes the place of what nobody else reads, or is copied into the variable's
-    memory (tensorflow/core/kernels/assign_op.h), which the sum leaves it in.
+    The value takes the place of what nobody else reads, or is copied into the variable's memory
+    (tensorflow/core/kernels/assign_op.h), in which the sum stays.
 
     Args:
         tensors: The buffers of the run.
         place: The node's.
         node: Any.
     """
-    if node.op == _END:
-        tensors.give(place, tensors.buffer(node.inputs[0]))
-        return True
     if node.op != "Assign" or node.inputs[0].node.op != TEMPORARY:
         return False
     variable, value = (tensors.buffer(tensor) for tensor in node.inputs)

@@ -37,25 +37,6 @@ def keep_adjacent(
         del kept[units.torn]
 
 
-def delay_pairs(
-    precedence: Precedence, sequence: Sequence[int], pairs: Mapping[int, int]
-) -> list[int]:
-    """The sequence with the first of each pair as late as the second, as far as precedence allows.
-
-    Args:
-        precedence: What must come before what.
-        sequence: The nodes that run, producers first.
-        pairs: First to second.
-    """
-    position = [0] * len(precedence.producers)
-    for number, node in enumerate(sequence):
-        position[node] = number
-    keys = list(position)
-    for first, second in pairs.items():
-        keys[first] = max(position[first], position[second])
-    return precedence.sorted_by(keys)
-
-
 def turn_pairs(
     producers: Sequence[Sequence[int]], sequence: Sequence[int], pairs: Mapping[int, int]
 ) -> list[int]:

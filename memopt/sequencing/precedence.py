@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from itertools import chain, permutations
 from typing import TYPE_CHECKING
 
 from memopt.graph.traversal import Numbering
 from memopt.sequencing.frames import find_loop_entries
-from memopt.sequencing.meetings import find_meetings
+from memopt.sequencing.meetings import find_groups, pairs_of
 from memopt.sequencing.state import find_state_order
 
 if TYPE_CHECKING:
@@ -23,19 +24,25 @@ class Precedence:
     Args:
         producers: By node: those that come before it. There is no cycle.
         running: The nodes that run; all if not given. What comes before one of them runs too.
+        groups: The collectives that meet, if what waits for one of them waits for all.
 
     Attributes:
         producers: By node: those that come before it, each once; empty for a node that does not
             run.
         users: By node: those that come after it, ascending, each once.
         program: The nodes that run, producers first, otherwise by number.
+        groups: The collectives that meet.
     """
 
-    __slots__ = ("producers", "program", "users")
+    __slots__ = ("groups", "producers", "program", "users")
 
     def __init__(
-        self, producers: Sequence[Sequence[int]], running: Collection[int] | None = None
+        self,
+        producers: Sequence[Sequence[int]],
+        running: Collection[int] | None = None,
+        groups: Sequence[Sequence[int]] = (),
     ) -> None:
+        self.groups = groups
         kept = range(len(producers)) if running is None else sorted(running)
         self.producers: list[list[int]] = [[] for _ in producers]
         self.users: list[list[int]] = [[] for _ in producers]
@@ -73,25 +80,27 @@ class Precedence:
             extended = [list(before) for before in met.producers]
         for before, after in find_state_order(graph, buffer_graph.nodes, met.program):
             extended[after].append(before)
-        return cls(extended, met.program)
+        return cls(extended, met.program, met.groups)
 
     def with_meetings(self, nodes: Sequence[Node]) -> Precedence:
         """The same where what waits for one collective waits for those that it meets.
 
         Itself where there are none, or where they do not meet as it seems.
         """
-        meetings = list(find_meetings(nodes, self.program))
-        if not meetings:
+        groups = list(find_groups(nodes, self.program))
+        if not groups:
             return self
-        met = self.with_pairs(meetings)
+        met = self.with_pairs(pairs_of(groups, self.users.__getitem__), groups)
         return self if met is None else met
 
-    def with_pairs(self, pairs: Iterable[tuple[int, int]]) -> Precedence | None:
+    def with_pairs(
+        self, pairs: Iterable[tuple[int, int]], groups: Sequence[Sequence[int]] = ()
+    ) -> Precedence | None:
         """The same where of further pairs one node comes before the other; `None` if it cannot."""
         extended = [list(before) for before in self.producers]
         for before, after in pairs:
             extended[after].append(before)
-        met = Precedence(extended, self.program)
+        met = Precedence(extended, self.program, groups)
         return met if len(met.program) == len(self.program) else None
 
     def sorted_by(self, keys: Sequence[object]) -> list[int]:
@@ -102,24 +111,33 @@ class Precedence:
         """
         return self._sort(self.program, keys)
 
-    def bring_together(self, sequence: Sequence[int], groups: Iterable[Sequence[int]]) -> list[int]:
-        """A sequence with each node of a group as late as the last one, as far as it may be.
-
-        Of collectives that meet, none begins before what another device has to do first: whatever
-        comes after one of them on its device waits for it, and so for all that it meets.
+    def delayed(self, sequence: Sequence[int], pairs: Iterable[tuple[int, int]]) -> list[int]:
+        """A sequence with the first of each pair as late as the second, as far as it may be.
 
         Args:
             sequence: The nodes that run, producers first.
-            groups: Nodes that begin together.
+            pairs: Two nodes each; a node may be in several.
         """
-        keys = [0] * len(self.producers)
+        position = [0] * len(self.producers)
         for number, node in enumerate(sequence):
-            keys[node] = number
-        for group in groups:
-            last = max(keys[node] for node in group)
-            for node in group:
-                keys[node] = last
+            position[node] = number
+        keys = list(position)
+        for first, second in pairs:
+            keys[first] = max(keys[first], position[second])
         return self.sorted_by(keys)
+
+    def meet(self, sequence: Sequence[int]) -> list[int]:
+        """A sequence with each collective as late as the last one that it meets.
+
+        Whatever comes after one of them on its device waits for it, and so for all that it meets.
+        None of that may come before what another device has to do first.
+
+        Args:
+            sequence: The nodes that run, producers first.
+        """
+        if not self.groups:
+            return list(sequence)
+        return self.delayed(sequence, chain(*(permutations(group, 2) for group in self.groups)))
 
     def _sort(self, nodes: Collection[int], keys: Sequence[object]) -> list[int]:
         """Kahn's algorithm with a heap."""

@@ -18,8 +18,7 @@ from memopt.sequencing.branches import gather
 from memopt.sequencing.devices import Devices
 from memopt.sequencing.enforcement import find_chains
 from memopt.sequencing.free_running import free_running_sequence, free_running_side_by_side
-from memopt.sequencing.fusions import delay_pairs, keep_adjacent
-from memopt.sequencing.meetings import find_groups, find_meetings
+from memopt.sequencing.fusions import keep_adjacent
 from memopt.sequencing.orders import lowest, make_sequence, make_sequences
 from memopt.sequencing.precedence import Precedence
 from memopt.sequencing.quickening import Quick, Quickening
@@ -165,24 +164,10 @@ class Step:
         settled = self._with_pairs(self._with_branches(sequence))
         if self.devices is None:
             return settled
+        precedence = self.precedence
         return self.devices.side_by_side(
-            self.precedence.producers, self.meet(settled), self.times_ns, self._groups
+            precedence.producers, precedence.meet(settled), self.times_ns, precedence.groups
         )
-
-    def meet(self, sequence: Sequence[int]) -> list[int]:
-        """The sequence in which no device waits for a collective before another one begins it."""
-        if not self._groups:
-            return list(sequence)
-        return self.precedence.bring_together(sequence, self._groups)
-
-    @cached_property
-    def _groups(self) -> tuple[tuple[int, ...], ...]:
-        """The collectives that meet, of which the precedence knows."""
-        nodes, producers = self.buffer_graph.nodes, self.precedence.producers
-        pairs = find_meetings(nodes, self.precedence.program)
-        if not all(before in producers[after] for before, after in pairs):
-            return ()
-        return tuple(find_groups(nodes, self.precedence.program))
 
     def _with_branches(self, sequence: Sequence[int]) -> list[int]:
         gathered = gather(self.buffer_graph.nodes, self.precedence, sequence)
@@ -195,7 +180,7 @@ class Step:
         early = keep_adjacent(self.precedence, sequence, pairs)[0]
         if early == list(sequence):
             return early
-        delayed = delay_pairs(self.precedence, sequence, pairs)
+        delayed = self.precedence.delayed(sequence, pairs.items())
         late = keep_adjacent(self.precedence, delayed, pairs)[0]
         return lowest(self.buffer_graph, [early, late])
 

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.measured_order import measure_in_order
+from support.measured_order import measure_in_order, measure_ordered
 
-import memopt
-from memopt.runtime.process import step_process
 from memopt.runtime.program import Program
 
 if TYPE_CHECKING:
@@ -157,10 +155,6 @@ def test_an_order_has_the_peak_that_is_predicted(name: str) -> None:
     concrete = tf.function(made, autograph=False).get_concrete_function(signature)
     concrete.keep_alive = variable
     x = np.linspace(0.1, 1.0, COUNT, dtype=np.float32)
-    program = Program.from_concrete_function(concrete, [x])
-    result = memopt.optimize(concrete, level="ordered")
-    with step_process(program.replace_graph(result.graph_def)) as process:
-        process.run(2)
-        real_bytes = process.measure().step_peak_bytes
-    assert result.report.runtime is not None
-    assert result.report.runtime.after.step_peak_bytes == pytest.approx(real_bytes, rel=0.001)
+    runtime, measured = measure_ordered(concrete, [x])
+    real_bytes = measured.step_peak_bytes
+    assert runtime.after.step_peak_bytes == pytest.approx(real_bytes, rel=0.001)

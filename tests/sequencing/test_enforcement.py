@@ -17,7 +17,7 @@ from memopt.graph.onednn_fusions import find_fused_pairs
 from memopt.graph.text import parse_graph
 from memopt.sequencing.enforcement import enforce
 from memopt.sequencing.frames import find_frames
-from memopt.sequencing.fusions import delay_pairs, keep_adjacent, turn_pairs
+from memopt.sequencing.fusions import keep_adjacent, turn_pairs
 from memopt.sequencing.precedence import Precedence
 from memopt.shapes.properties import Properties
 
@@ -301,7 +301,7 @@ def test_pairs_can_stand_where_the_second_stood() -> None:
     precedence = Precedence(buffers.producers)
     pairs = find_fused_pairs(buffers.nodes)
     name = [node.name for node in buffers.nodes]
-    delayed = delay_pairs(precedence, precedence.program, pairs)
+    delayed = precedence.delayed(precedence.program, pairs.items())
     sequence, kept = keep_adjacent(precedence, delayed, pairs)
     assert kept == pairs
     early, _ = keep_adjacent(precedence, precedence.program, pairs)

@@ -239,7 +239,7 @@ class MemoryLimiter:
         if step.devices is None:
             return nodes
         numbering = Numbering.of(self._rewriter.graph)
-        sequence = step.meet([numbering.place(node) for node in nodes])
+        sequence = step.precedence.meet([numbering.place(node) for node in nodes])
         graph = step.buffer_graph
         copies = {place for place in sequence if is_copy(graph.nodes[place].name)}
         for before, after in find_device_waits(graph, sequence, step.devices, copies):
