@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from memopt.planning.initial_plans import unchanged
-from memopt.planning.searches import rank, steps_of
+from memopt.planning.searches import steps_of
 from memopt.planning.sequence_state import BUDGET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from memopt.planning.annealing import Best, Schedule
     from memopt.planning.arrays import IntArray
@@ -62,18 +62,21 @@ class FarSearches:
                 ]
             )
 
-    def begin(self, room: int, numbers: Iterable[int]) -> Best:
-        """The best of searches with some numbers: one by one and in chains, from each order."""
-        return min((self._begin_once(room, number) for number in numbers), key=rank)
+    def anew(self, room: int, rounds: Iterable[int]) -> list[Callable[[], Best]]:
+        """The searches of rounds, by their numbers, that begin anew from the orders, in turns."""
+        begins = range(len(self._effort.begins))
+        return [partial(self._begin, room, each, begin) for each in rounds for begin in begins]
 
-    def _begin_once(self, room: int, number: int) -> Best:
-        searches, effort = self._searches, self._effort
-        state, order = searches.state(room, number), self._order(1 + number // 2)
-        if number % 2 == 0:
-            return searches.anneal_from(state, order, effort.leap)
-        # An order that needs little, and then what does not fit in it is computed again.
-        ordered = searches.anneal_from(state, order, effort.reorder)
-        return searches.anneal_from(state, steps_of(ordered), effort.combine)
+    def _begin(self, room: int, round_number: int, begin: int) -> Best:
+        begins = self._effort.begins
+        state = self._searches.state(room, 1 + round_number * len(begins) + begin)
+        # One order further in each round, so that every way begins from all of them.
+        steps = self._order(1 + round_number + begin)
+        first, *others = begins[begin]
+        best = self._searches.anneal_from(state, steps, first)
+        for schedule in others:
+            best = self._searches.anneal_from(state, steps_of(best), schedule)
+        return best
 
     def _explore(self, room: int, schedule: Schedule, number: int) -> Best:
         state = self._searches.state(room, number)

@@ -34,12 +34,8 @@ if TYPE_CHECKING:
     from memopt.planning.plan import Status
     from memopt.planning.sequence_state import State
 
-_ANEW = 2
-"""How often a search that goes on begins anew in each round: as long as the search beside it."""
 _ORDERS = 2
 """From how many orders a search goes far: the one that was given, and the one that needs little."""
-_ROUND = 1 + _ANEW
-"""How many states a round takes."""
 
 
 def plan_graph(
@@ -218,13 +214,12 @@ class Planner:
             for steps in self._starts.others(room):
                 self._searches.offer(state, best, steps, only_within=True)
         effort = self._effort
-        rounds = (effort.reorder, effort.combine) * effort.rounds
+        rounds = itertools.chain(*effort.begins * effort.rounds)
         with self._searches.telling("searching", (effort.polish, *rounds, effort.finish)):
             self._searches.improve(state, best, effort.polish)
             self._searches.tell(best)
             if effort.rounds and self._searches.is_finished and not self._searches.is_perfect(best):
-                numbers = range(1, 1 + effort.rounds)
-                anew = [partial(self._far.begin, room, (number,)) for number in numbers]
+                anew = self._far.anew(room, range(effort.rounds))
                 best = min(best, self._searches.side_by_side(anew), key=rank)
                 self._searches.tell(best)
             self._searches.improve(state, best, effort.finish)
@@ -252,20 +247,18 @@ class Planner:
         if math.isinf(self._deadline_s):
             return best
         effort = self._effort
-        schedules = (effort.explore, effort.polish, *(effort.reorder, effort.combine) * _ANEW)
+        schedules = (effort.explore, effort.polish, *itertools.chain(*effort.begins))
         for number in itertools.count(1):
             if self._searches.costs_no_more(best, least) or time.monotonic() > end_s:
                 break
             if not self._searches.is_finished:
                 break
-            before, first = rank(best), _ROUND * number
+            before = rank(best)
+            # Both take about as long.
+            near = partial(self._go_on, self._searches.state(room, -number), best)
+            anew = self._far.anew(room, [effort.rounds + number - 1])
             with self._searches.telling(f"searching on, round {number}", schedules):
-                best = self._searches.side_by_side(
-                    (
-                        partial(self._go_on, self._searches.state(room, first), best),
-                        partial(self._far.begin, room, range(first + 1, first + 1 + _ANEW)),
-                    )
-                )
+                best = self._searches.side_by_side([near, *anew])
             if rank(best) < before:
                 self._searches.tell(best)
         return best

@@ -20,12 +20,17 @@ _LOWER_IN_CHAINS = (0.9, 0.95, 0.98)
 """Of the lowest peak found; chains take long where much is over the budget."""
 _CHANGES_IN_CHAINS = 4
 """Of single computations, for each edit."""
+_SOME_CHAINS = 50
+"""Of 1,000 edits around the best sequence, those of whole chains after everything else."""
+_LEAPS = (2, 4, 8, 8)
+"""What parts of the edits for them leaps get: in some graphs a long one finds most, in others one
+of several short ones."""
 _FORCE = 30.0
 """Times as dear, and as hot. With 8 times, a net of convolutions still stayed over its budget."""
 _HEATS = (3.0, _FORCE)
 """Times as hot, if as dear: what is found with less costs less."""
-ROUNDS = 4
-"""How often an order is looked for from anew, if it pays."""
+ROUNDS = 2
+"""How often searches begin anew, if it pays."""
 
 
 @dataclass(frozen=True)
@@ -34,28 +39,25 @@ class Effort:
 
     Attributes:
         polish: Around the best sequence, before everything else.
-        finish: Likewise, after everything else.
-        reorder: For an order, far from the one that was given.
-        combine: For what to recompute, and the order, together.
+        finish: Likewise, with chains, after everything else.
+        begins: Searches that begin anew in a round, far from the best sequence: one schedule or
+            more for each, one after the other.
         lower: For lower peaks, one after the other: of the lowest one found so far, the share that
             is aimed at, and how that is searched for.
-        explore: As `combine`, in chains and far from an order, for a single search.
+        explore: In chains and far from an order, for a single search.
         force: The same where that finds nothing within the budget: bytes so dear, and some so hot,
             that even operations are computed again that cost many times the average.
-        leap: As `explore`, for one of several that begin anew.
         rework: Around what that found, and around the best that was known before.
-        rounds: How often the last two.
+        rounds: How many such rounds there are.
         bisections: How often a budget is halved, or not, for the lowest of the plans to begin with.
     """
 
     polish: Schedule
     finish: Schedule
-    reorder: Schedule
-    combine: Schedule
+    begins: tuple[tuple[Schedule, ...], ...]
     lower: tuple[tuple[float, Schedule], ...]
     explore: Schedule
     force: tuple[Schedule, ...]
-    leap: Schedule
     rework: tuple[Schedule, ...]
     rounds: int
     bisections: int
@@ -89,21 +91,23 @@ class Effort:
 
 def _thorough(edits: int, rounds: int) -> Effort:
     """With enough edits to look for another order."""
-    share = edits // (2 + 3 * ROUNDS)
-    polish, combine = Schedule(share, hot=0.3), Schedule(3 * share // 2)
+    share = edits // (2 + 6 * ROUNDS)
     explore = _in_chains(edits // 2, hot=1.0)
+    # An order that needs little, and then what does not fit in it is computed again.
+    half = 3 * share // 4
+    reorder = Schedule(half, hot=10.0, cold=0.1, recompute_share=0)
+    combines = (Schedule(half), replace(explore, edits=half, chain_share=_SOME_CHAINS))
+    leaps = tuple((replace(explore, edits=3 * share // part),) for part in _LEAPS)
     return Effort(
-        polish=polish,
-        finish=polish,
-        reorder=Schedule(3 * share // 2, hot=10.0, cold=0.1, recompute_share=0),
-        combine=combine,
+        polish=Schedule(share, hot=0.3),
+        finish=replace(_in_chains(share, hot=0.3), chain_share=_SOME_CHAINS),
+        begins=(*((reorder, combine) for combine in combines), *leaps),
         lower=tuple((peak_share, Schedule(2 * share)) for peak_share in _LOWER),
         explore=explore,
         force=tuple(
             replace(explore, hot=heat * explore.hot, price=_FORCE * explore.price)
             for heat in _HEATS
         ),
-        leap=_in_chains(3 * share, hot=1.0),
         rework=(_in_chains(edits // 8, hot=0.3), _in_chains(edits // 8, hot=0.1)),
         rounds=rounds,
         bisections=6,

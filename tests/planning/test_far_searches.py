@@ -15,7 +15,7 @@ from memopt.planning.far_searches import FarSearches
 from memopt.planning.initial_plans import unchanged
 from memopt.planning.problem import problem_of
 from memopt.planning.search_effort import Effort
-from memopt.planning.searches import Searches
+from memopt.planning.searches import Searches, rank
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,9 +59,7 @@ def searches_from(
 def without_a_search() -> Effort:
     """What comes out is what was begun with."""
     effort, nothing = Effort.of(2 * BRANCHES + 1), Schedule(0)
-    return replace(
-        effort, explore=nothing, leap=nothing, rework=(nothing,), reorder=nothing, combine=nothing
-    )
+    return replace(effort, explore=nothing, rework=(nothing,), begins=((nothing, nothing),))
 
 
 @pytest.mark.parametrize(
@@ -75,8 +73,18 @@ def without_a_search() -> Effort:
 )
 def test_each_order_begins_a_search(orders: list[list[int]], is_within: bool) -> None:
     far, state, best = searches_from(orders, without_a_search())
-    found = [far.briefly(state, best), far.begin(ROOM, range(1, 5))]
+    anew = min((search() for search in far.anew(ROOM, range(2))), key=rank)
+    found = [far.briefly(state, best), anew]
     assert [not each.numbers[1] for each in found] == [is_within] * 2
+
+
+def test_each_way_begins_from_every_order() -> None:
+    """However many there are in a round."""
+    begins = ((Schedule(0),), (Schedule(0), Schedule(0)))
+    effort = replace(without_a_search(), begins=begins)
+    far, _, _ = searches_from([ALL_LARGE_FIRST, BY_BRANCH], effort)
+    found = [not search().numbers[1] for search in far.anew(ROOM, range(2))]
+    assert found == [False, True, True, False]
 
 
 def test_each_number_is_another_search() -> None:
