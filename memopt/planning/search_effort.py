@@ -21,7 +21,7 @@ _LOWER_IN_CHAINS = (0.9, 0.95, 0.98)
 _CHANGES_IN_CHAINS = 4
 """Of single computations, for each edit."""
 _SOME_CHAINS = 50
-"""Of 1,000 edits around the best sequence, those of whole chains after everything else."""
+"""Of 1,000 edits, those of whole chains in a search that goes one by one else."""
 _LEAPS = (2, 4, 8, 8)
 """What parts of the edits for them leaps get: in some graphs a long one finds most, in others one
 of several short ones."""

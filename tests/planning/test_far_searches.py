@@ -14,7 +14,7 @@ from memopt.planning.cost_graph import CostGraph, Operation
 from memopt.planning.far_searches import FarSearches
 from memopt.planning.initial_plans import unchanged
 from memopt.planning.problem import problem_of
-from memopt.planning.search_effort import Effort
+from memopt.planning.search_effort import ROUNDS, Effort
 from memopt.planning.searches import Searches, rank
 
 if TYPE_CHECKING:
@@ -98,3 +98,11 @@ def test_an_order_that_is_over_the_room_is_left() -> None:
     assert best.numbers[1]
     assert not far.briefly(state, best).numbers[1]
     assert not far.insist(ROOM).numbers[1]
+
+
+@pytest.mark.parametrize("operations", [20, 234, 1_000])
+def test_all_searches_together_try_as_many_edits_as_suit_the_graph(operations: int) -> None:
+    effort = Effort.of(operations, ROUNDS, edits_per_operation=5_000)
+    anew = sum(schedule.edits for begin in effort.begins for schedule in begin)
+    edits = effort.polish.edits + ROUNDS * anew + effort.finish.edits
+    assert 0.99 * 5_000 * operations < edits <= 5_000 * operations
