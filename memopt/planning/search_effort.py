@@ -47,7 +47,7 @@ class Effort:
         explore: In chains and far from an order, for a single search.
         force: The same where that finds nothing within the budget: bytes so dear, and some so hot,
             that even operations are computed again that cost many times the average.
-        rework: Around what that found, and around the best that was known before.
+        rework: Around what either found, and around the best that was known before.
         rounds: How many such rounds there are.
         bisections: How often a budget is halved, or not, for the lowest of the plans to begin with.
     """
@@ -75,7 +75,7 @@ class Effort:
 
         Args:
             operations: Of the graph.
-            rounds: How often an order is looked for from anew, if there is time for that.
+            rounds: How often searches begin anew, if there is time for that.
             most_work_us: About what one search takes at most.
             edits_per_operation: How many are tried at most.
         """

@@ -78,13 +78,18 @@ def test_each_order_begins_a_search(orders: list[list[int]], is_within: bool) ->
     assert [not each.numbers[1] for each in found] == [is_within] * 2
 
 
-def test_each_way_begins_from_every_order() -> None:
-    """However many there are in a round."""
-    begins = ((Schedule(0),), (Schedule(0), Schedule(0)))
-    effort = replace(without_a_search(), begins=begins)
+@pytest.mark.parametrize(
+    ("ways", "are_within"),
+    [
+        (1, [False, True]),
+        (2, [False, True, True, False]),
+        (3, [False, True, False, True, False, True]),
+    ],
+)
+def test_each_way_begins_from_every_order(ways: int, are_within: list[bool]) -> None:
+    effort = replace(without_a_search(), begins=((Schedule(0), Schedule(0)),) * ways)
     far, _, _ = searches_from([ALL_LARGE_FIRST, BY_BRANCH], effort)
-    found = [not search().numbers[1] for search in far.anew(ROOM, range(2))]
-    assert found == [False, True, True, False]
+    assert [not search().numbers[1] for search in far.anew(ROOM, range(2))] == are_within
 
 
 def test_each_number_is_another_search() -> None:
