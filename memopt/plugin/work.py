@@ -124,23 +124,23 @@ class Work:
 
     def summary(self) -> str:
         """What was done, or why nothing was."""
-        runtime = self.report.runtime
+        runtime, passes = self.report.runtime, self.report.passes
+        failed = [f"failed: {report.failure}" for report in passes if report.failure]
         if runtime is not None and self.report.modified and not self.is_worth_it:
             before, after = (
                 f"{timeline.step_peak_bytes / _MEBIBYTE:.2f} MiB"
                 for timeline in (runtime.before, runtime.after)
             )
-            return (
+            found = (
                 f"the best that was found needs {after} on top of what the step holds, and as it "
                 f"is it needs {before}"
             )
-        passes = self.report.passes
+            return "; ".join((found, *failed))
         edits: Counter[str] = Counter()
         for report in passes:
             # What several attempts and parts did with one pass counts as one.
             edits[report.name.partition("{")[0]] += len(report.edits)
         done = [f"{name}: {count} edits" for name, count in edits.items() if count]
-        failed = [f"failed: {report.failure}" for report in passes if report.failure]
         unknown = [
             f"{each.nodes} of {each.op} may need memory that no rule knows"
             for each in self.report.unknown_kernels[:_UNKNOWN_SHOWN]
