@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from memopt.buffers.buffer_graph import BufferGraph
 from memopt.rematerialization.instruction_list import Line
-from memopt.rematerialization.network import find_views
 from memopt.rematerialization.storage.forms import Conversion
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class Instructions:
 
     def __init__(self, network: Network) -> None:
         graph = network.buffer_graph
-        views = find_views(network)
+        views = network.views
         self.network = network
         self.line = Line(network.sequence, len(graph.nodes))
         self.origin = list(range(len(graph.nodes)))
@@ -54,14 +53,14 @@ class Instructions:
         self.inputs = [list(inputs) for inputs in network.inputs]
         self.reads = [list(buffers) for buffers in graph.read]
         self.makes = [list(buffers) for buffers in graph.made]
-        self.handed_on = views.handed_on
+        self.handed_on = [list(buffers) for buffers in views.handed_on]
         self.maker = list(graph.makers)
         self.size_bytes = list(graph.size_bytes)
         self.readers: list[list[int]] = []
         self.find_readers()
         self.lasting = list(graph.lasting)
         self.reusable = [list(buffers) for buffers in graph.reusable]
-        self.pinned = views.pinned
+        self.pinned = list(views.pinned)
 
     def find_readers(self) -> None:
         """Find out anew who reads each buffer, from what the instructions in the line read."""

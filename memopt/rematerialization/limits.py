@@ -68,7 +68,7 @@ class Limits:
         """What it comes to if nothing is recomputed."""
         missing_bytes = 0
         if self.allocator is not None:
-            missing_bytes = self.missing_bytes(simulate(network.buffer_graph, network.sequence))
+            missing_bytes = self.missing_bytes(network.timeline)
         return Plan(None, network.peak_bytes, 0, missing_bytes)
 
     def plan(self, done: Rematerialized) -> Plan:

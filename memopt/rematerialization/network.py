@@ -7,13 +7,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from memopt.buffers.buffer_graph import simulate
+from memopt.buffers.working_sets import largest_working_set
 from memopt.sequencing.frames import find_loop_entries
 from memopt.sequencing.precedence import Precedence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from memopt.buffers.buffer_graph import BufferGraph
+    from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline
 
 OUT_OF_REACH = 0
 """A limit in bytes that no plan keeps: for the lowest one."""
@@ -66,9 +67,24 @@ class Network:
         return sum(self.weights[node] for node in self.sequence)
 
     @cached_property
+    def timeline(self) -> MemoryTimeline:
+        """The memory of the sequence without any copy."""
+        return simulate(self.buffer_graph, self.sequence)
+
+    @property
     def peak_bytes(self) -> int:
         """The most that is in use without any copy, what is held included."""
-        return simulate(self.buffer_graph, self.sequence).peak_bytes
+        return self.timeline.peak_bytes
+
+    @cached_property
+    def floor_bytes(self) -> int:
+        """What one of its nodes needs by itself, and no plan gets below."""
+        return largest_working_set(self.buffer_graph, self.sequence).size_bytes
+
+    @cached_property
+    def views(self) -> Views:
+        """Through which nodes buffers are read that others made."""
+        return _find_views(self)
 
 
 @dataclass(frozen=True)
@@ -81,11 +97,11 @@ class Views:
             a way that a copy could not replace (XLA's indirect uses).
     """
 
-    handed_on: list[list[int]]
-    pinned: list[bool]
+    handed_on: Sequence[Sequence[int]]
+    pinned: Sequence[bool]
 
 
-def find_views(network: Network) -> Views:
+def _find_views(network: Network) -> Views:
     """Find out through which nodes buffers are read; linear in edges.
 
     A reader gets a buffer from each input that makes it, and from each input that reads it and
@@ -111,4 +127,4 @@ def find_views(network: Network) -> Views:
                     pinned[buffer] = True
             if not sources and maker[buffer] not in inputs:
                 pinned[buffer] = True
-    return Views([list(buffers) for buffers in handed_on], pinned)
+    return Views([tuple(buffers) for buffers in handed_on], pinned)

@@ -6,7 +6,6 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memopt.buffers.working_sets import largest_working_set
 from memopt.progress import task
 from memopt.rematerialization.algorithms import (
     ALGORITHMS,
@@ -80,8 +79,7 @@ def make_plan(
     plans = [nothing]
     held_bytes = network.buffer_graph.held_bytes
     # What one operation alone goes over, no plan keeps: then there is only the lowest to be found.
-    least_bytes = largest_working_set(network.buffer_graph, network.sequence).size_bytes
-    if limits.limit_bytes >= (least_bytes if limits.find_lowest else held_bytes):
+    if limits.limit_bytes >= (network.floor_bytes if limits.find_lowest else held_bytes):
         if near and algorithm in (PLANNER, BEST):
             nearby = limits.measure(plan_from(network, limits, near))
             if nearby.keeps(limits.limit_bytes):

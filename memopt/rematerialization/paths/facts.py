@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.rematerialization.network import find_views
-
 if TYPE_CHECKING:
     from memopt.rematerialization.network import Network
 
@@ -28,14 +26,14 @@ class Facts:
 
     def __init__(self, network: Network) -> None:
         graph = network.buffer_graph
-        views = find_views(network)
+        views = network.views
         self.network = network
         self._routes: dict[int, list[tuple[int, list[int]]]] = {}
         self.runs = [False] * len(graph.nodes)
         for node in network.sequence:
             self.runs[node] = True
         self.maker = list(graph.makers)
-        self.handed_on = views.handed_on
+        self.handed_on = [list(buffers) for buffers in views.handed_on]
         self.pinned = views.pinned
         self.is_view = [not made for made in graph.made]
         self.waits: list[list[int]] = [[] for _ in graph.nodes]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from memopt.buffers.working_sets import largest_working_set
 from memopt.planning.initial_plans import unchanged
 from memopt.planning.planner import Planner
 from memopt.planning.search_effort import Effort
@@ -113,7 +112,7 @@ class _Planning:
         self._time_limit = time_limit
         self._limit_bytes = limit_bytes
         self._held_bytes = network.buffer_graph.held_bytes
-        self._floor_bytes = largest_working_set(network.buffer_graph, network.sequence).size_bytes
+        self._floor_bytes = network.floor_bytes
         self._forms = forms
         room_bytes = max(limit_bytes, self._floor_bytes) - self._held_bytes
         self._reduction = Reduction.of(network, forms, room_bytes)

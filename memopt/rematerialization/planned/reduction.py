@@ -12,7 +12,6 @@ from memopt.buffers.buffer_graph import simulate
 from memopt.planning.cost_graph import CostGraph, Operation
 from memopt.planning.initial_plans import Steps
 from memopt.planning.problem import COPIES
-from memopt.rematerialization.network import find_views
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -120,13 +119,13 @@ class _Reducing:
         self._network = network
         self._graph = graph
         self._forms = forms
-        self._timeline = simulate(graph, network.sequence)
+        self._timeline = network.timeline
         needed_bytes = self._timeline.step_peak_bytes
         # It may be less than nothing: of what is held before the step some may go in it.
         allowed_bytes = needed_bytes if room_bytes is None else max(room_bytes, 0)
         self._room_bytes = min(needed_bytes, allowed_bytes)
         self._maker = graph.makers
-        self._is_pinned = find_views(network).pinned
+        self._is_pinned = network.views.pinned
         self._runs = frozenset(network.sequence)
         self._is_large = self._find_large()
         self._partner = {second: first for first, second in graph.fused_pairs.items()}

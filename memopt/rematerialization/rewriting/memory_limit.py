@@ -203,8 +203,7 @@ class MemoryLimiter:
         What is held in lists and loops is counted from the graph, and can come out higher than a
         plan had it.
         """
-        asis = simulate(network.buffer_graph, network.sequence)
-        if _highest_bytes(final, part) <= _highest_bytes(asis, part):
+        if _highest_bytes(final, part) <= _highest_bytes(network.timeline, part):
             return final
         self._rewriter.revert(before)
         return self._settle([network.buffer_graph.nodes[number] for number in network.sequence])
