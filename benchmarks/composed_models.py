@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from keras_models import KerasTraining, _classes, _numbers
+from keras_models import KerasTraining, _classes, _classifier, _numbers
 from support.sample_gradients import with_sample_gradients
 
 if TYPE_CHECKING:
@@ -163,7 +163,103 @@ def private(batch: int = 64, width: int = 128) -> KerasTraining:
     return KerasTraining(model, _numbers(batch, 64), _classes(10, batch))
 
 
+def wavenet(batch: int = 8, length: int = 1024, width: int = 48) -> KerasTraining:
+    """Gated convolutions that look further back each time, a wide answer for every sample."""
+    import keras
+    from keras import layers
+
+    samples = keras.Input((length,), dtype="int32")
+    x: Any = layers.Embedding(256, width)(samples)
+    skipped = []
+
+    def looking_back(steps: int, how: str) -> Any:
+        convolution = layers.Conv1D(width, 2, padding="causal", dilation_rate=steps, activation=how)
+        return convolution(x)
+
+    for steps in (1, 2, 4, 8, 16, 32) * 2:
+        gated = layers.Multiply()([looking_back(steps, "tanh"), looking_back(steps, "sigmoid")])
+        skipped.append(layers.Conv1D(64, 1)(gated))
+        x = layers.Add()([x, layers.Conv1D(width, 1)(gated)])
+    x = layers.Conv1D(128, 1, activation="relu")(layers.ReLU()(layers.Add()(skipped)))
+    model = keras.Model(samples, layers.Conv1D(256, 1)(x))
+    heard = _classes(256, batch, length)
+    return _classifier(model, heard, heard, "adam")
+
+
+def conformer(batch: int = 16, length: int = 200, width: int = 96) -> KerasTraining:
+    """Attention and convolutions by channel in turns, and the CTC loss: hears speech."""
+    import keras
+    from keras import layers, ops
+
+    def half(x: Any) -> Any:
+        wide = layers.Dense(4 * width, activation="swish")(layers.LayerNormalization()(x))
+        narrow = layers.Dropout(0.1)(layers.Dense(width)(layers.Dropout(0.1)(wide)))
+        return x + 0.5 * narrow
+
+    sound = keras.Input((length, 40))
+    x: Any = layers.Reshape((length, 40, 1))(sound)
+    x = layers.Conv2D(16, 3, strides=2, padding="same", activation="relu")(x)
+    x = layers.Dense(width)(layers.Reshape((length // 2, 20 * 16))(x))
+    for _ in range(3):
+        x = half(x)
+        seen = layers.LayerNormalization()(x)
+        x = x + layers.MultiHeadAttention(4, width // 4, dropout=0.1)(seen, seen)
+        wide = layers.Conv1D(2 * width, 1)(layers.LayerNormalization()(x))
+        kept, gate = ops.split(wide, 2, axis=-1)
+        near = layers.DepthwiseConv1D(15, padding="same")(kept * ops.sigmoid(gate))
+        near = layers.Activation("swish")(layers.BatchNormalization()(near))
+        x = layers.LayerNormalization()(half(x + layers.Conv1D(width, 1)(near)))
+    model = keras.Model(sound, layers.Dense(30)(x))
+    model.compile(keras.optimizers.Adam(1e-3), keras.losses.CTC(), jit_compile=False)
+    return KerasTraining(model, _numbers(batch, length, 40), 1 + _classes(29, batch, 12))
+
+
+def segmenter(batch: int = 16, size: int = 64) -> KerasTraining:
+    """Separable and dilated convolutions, side by side over one picture: a class for each pixel."""
+    import keras
+    from keras import layers
+
+    def normalized(x: Any, width: int, kernel: int = 3, stride: int = 1, apart: int = 1) -> Any:
+        convolution = layers.Conv2D(
+            width, kernel, stride, padding="same", dilation_rate=apart, use_bias=False
+        )
+        return layers.ReLU()(layers.BatchNormalization()(convolution(x)))
+
+    def separable(x: Any, width: int, stride: int = 1, apart: int = 1) -> Any:
+        by_channel = layers.DepthwiseConv2D(
+            3, stride, padding="same", dilation_rate=apart, use_bias=False
+        )
+        return normalized(layers.BatchNormalization()(by_channel(x)), width, kernel=1)
+
+    def larger(x: Any, factor: int) -> Any:
+        return layers.UpSampling2D(factor, interpolation="bilinear")(x)
+
+    picture = keras.Input((size, size, 3))
+    near = separable(normalized(picture, 16, stride=2), 32)
+    x = separable(near, 64, stride=2)
+    for apart in (1, 2, 2, 4):
+        x = layers.Add()([x, separable(separable(x, 64, apart=apart), 64, apart=apart)])
+    everywhere = normalized(layers.GlobalAveragePooling2D(keepdims=True)(x), 48, kernel=1)
+    seen = [normalized(x, 48, kernel=1), *(normalized(x, 48, apart=apart) for apart in (3, 6, 9))]
+    x = normalized(layers.Concatenate()([*seen, larger(everywhere, size // 4)]), 48, kernel=1)
+    x = larger(layers.Dropout(0.1)(x), 2)
+    x = layers.Concatenate()([x, normalized(near, 16, kernel=1)])
+    logits = larger(layers.Conv2D(12, 1)(separable(separable(x, 64), 64)), 2)
+    model = keras.Model(picture, logits)
+    return _classifier(model, _numbers(batch, size, size, 3), _classes(12, batch, size, size))
+
+
 COMPOSED: dict[str, Callable[[], KerasTraining]] = {
-    build.__name__: build for build in (recognizer, diffusion, capsules, adversary, private)
+    build.__name__: build
+    for build in (
+        recognizer,
+        diffusion,
+        capsules,
+        adversary,
+        private,
+        wavenet,
+        conformer,
+        segmenter,
+    )
 }
 """Builders by name."""
