@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memopt.graph.xla_ops import Fusion, fusion_of
+from memopt.graph.xla_ops import COPYING, Fusion, fusion_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ _MOST_OPERANDS = 6
 """How many large operands a fused kernel has at most, about."""
 
 
-def compiled_buffers(buffer_graph: BufferGraph) -> BufferGraph:
+def compiled_buffers(buffer_graph: BufferGraph, *, copies_late: bool = False) -> BufferGraph:
     """What a step holds if XLA compiles it, from what TensorFlow's kernels would hold.
 
     1. A result that its readers compute for themselves, since it is cheap and none of them reads
@@ -29,12 +29,21 @@ def compiled_buffers(buffer_graph: BufferGraph) -> BufferGraph:
     2. All others are in memory: what kernels make, and what kernels read.
     3. A fused kernel may write where an operand was that nobody reads after it.
     4. Variables are updated in place.
-    5. Kernels have no scratch memory. (What they need is not known before they are compiled.)
+    5. Kernels have no scratch memory (what they need is not known before they are compiled), but
+       for `COPYING` ones where operands are copied late: then these have copies of both, and
+       compute what they copy.
 
     It is an estimate: a plan goes by it, and what it comes to, the compiler says. Linear in nodes
     and edges.
+
+    Args:
+        buffer_graph: What TensorFlow's kernels would hold.
+        copies_late: Whether operands of convolutions are copied when they are read, see
+            `delay_operands`, and not as soon as they are made.
     """
-    fusions = [fusion_of(node) for node in buffer_graph.nodes]
+    nodes = buffer_graph.nodes
+    fusions = [fusion_of(node) for node in nodes]
+    copying = [copies_late and node.op in COPYING for node in nodes]
     readers = _find_readers(buffer_graph, fusions)
     made = [list(buffers) for buffers in buffer_graph.made]
     read = [list(buffers) for buffers in buffer_graph.read]
@@ -53,7 +62,8 @@ def compiled_buffers(buffer_graph: BufferGraph) -> BufferGraph:
         large = [b for b in read[node] if not lasting[b] and size_bytes[b] > _TINY_BYTES]
         for buffer in buffer_graph.made[node]:
             found = [fusions[reader] for reader in readers[buffer]]
-            if buffer_graph.lasting[buffer] or any(one in _READS_MEMORY for one in found):
+            needs = [fusions[reader] for reader in readers[buffer] if not copying[reader]]
+            if buffer_graph.lasting[buffer] or any(one in _READS_MEMORY for one in needs):
                 continue
             is_kept = fusions[node] is Fusion.COSTLY and len(found) > 1
             if large and (is_kept or len(large) > _MOST_OPERANDS):
@@ -78,11 +88,19 @@ def compiled_buffers(buffer_graph: BufferGraph) -> BufferGraph:
         size_bytes=size_bytes,
         lasting=lasting,
         reusable=reusable,
-        scratch_bytes=[0] * len(made),
+        scratch_bytes=_copied_bytes(buffer_graph, copying),
         next_values={},
         may_fuse=False,
         unknown=(),
     )
+
+
+def _copied_bytes(buffer_graph: BufferGraph, copying: Sequence[bool]) -> list[int]:
+    """By node, what the copies of its operands take; 0 for those that copy none."""
+    return [
+        sum(buffer_graph.size_bytes[buffer] for buffer in dict.fromkeys(read)) if copies else 0
+        for read, copies in zip(buffer_graph.read, copying, strict=True)
+    ]
 
 
 def _find_readers(buffer_graph: BufferGraph, fusions: Sequence[Fusion]) -> list[list[int]]:

@@ -51,6 +51,11 @@ _OPS = {
 _FUSIONS = {op: fusion for fusion, ops in _OPS.items() for op in ops.split()}
 
 
+COPYING = frozenset({"Conv2DBackpropFilter", "Conv2DBackpropFilterV2", "Conv3DBackpropFilterV2"})
+"""Of which the compiler for CPUs copies both operands: it computes them as convolutions whose
+channels are the images of the batch, and transposes what is given to those."""
+
+
 def fusion_of(node: Node) -> Fusion:
     """How an operation becomes part of XLA's kernels; what is not known is one of its own."""
     return _FUSIONS.get(node.op, Fusion.KERNEL)

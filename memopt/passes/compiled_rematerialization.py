@@ -21,6 +21,7 @@ from memopt.rematerialization.plan_choice import make_plan
 from memopt.rematerialization.rewriting.apply import apply_copies
 from memopt.rematerialization.rewriting.data_triggers import BarrierTriggers, DataTriggers, Keeper
 from memopt.rematerialization.rewriting.eligibility import network_of
+from memopt.rematerialization.rewriting.fused_twins import add_fused_twins
 from memopt.rematerialization.rewriting.kept_results import find_kept, may_round
 from memopt.rematerialization.rewriting.late_operands import delay_operands
 from memopt.rematerialization.rewriting.memory_limit import printed_bytes
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from memopt.buffers.buffer_graph import BufferGraph
     from memopt.context import Context
-    from memopt.graph.graph import Node
+    from memopt.graph.graph import Node, Tensor
     from memopt.graph.rewriter import Rewriter
     from memopt.rematerialization.limits import Plan
     from memopt.rematerialization.network import Network
@@ -58,7 +59,8 @@ class CompiledRematerialization(Pass):
     2. Each run of copies waits, by data, for what is made just before it: see `hold_copies`.
        Neither an order nor control edges are added; XLA would drop them. Copies are put into
        kernels like those of their originals, if that is asked for: see `same_kernels`.
-    3. Operands of convolutions wait for the last of them, if that is asked for.
+    3. Operands of convolutions wait for the last of them, if that is asked for. Then what their
+       kernels compute as they copy it is planned for by itself: see `add_fused_twins`.
     4. Results of the forward part that the backward part reads, and that XLA would have it compute
        again from what is larger, are kept instead: see `Keeper`. No copy is needed for that.
 
@@ -119,16 +121,19 @@ class CompiledRematerialization(Pass):
         # Before there are copies, which read what the backward part makes.
         backward = {node.name for node in find_backward_nodes(rewriter.graph)}
         if self.step_limit or self.late_operands:
-            order = self._plan(rewriter, context)
+            order = self._plan(rewriter, context, backward)
             if self.late_operands:
                 self._delay(rewriter, context, order)
-        if self.keep != NONE:
-            self._keep(rewriter, context, backward)
+        self._keep(rewriter, context, backward)
 
-    def _plan(self, rewriter: Rewriter, context: Context) -> list[Node]:
+    def _plan(self, rewriter: Rewriter, context: Context, backward: set[str]) -> list[Node]:
         """Make the copies of a plan, if there is a limit; the nodes in the order that it has."""
+        before = rewriter.checkpoint()
+        if self.step_limit and self.late_operands:
+            self._add_twins(rewriter, context, backward)
         step = Step.in_context(rewriter.graph, context)
-        step = replace(step, buffer_graph=compiled_buffers(step.buffer_graph))
+        buffers = compiled_buffers(step.buffer_graph, copies_late=self.late_operands)
+        step = replace(step, buffer_graph=buffers)
         sequence = step.sequence(self.scheduler)
         order = [step.buffer_graph.nodes[number] for number in sequence]
         if not self.step_limit:
@@ -138,7 +143,8 @@ class CompiledRematerialization(Pass):
         limits = Limits(limit_bytes, time_limit=TimeLimit.after(self.planning_seconds))
         plan = self._make_plan(network, limits)
         if plan.done is None:
-            return order
+            rewriter.revert(before)
+            return [node for node in order if node.name in rewriter.graph]
         reason = (
             f"{describe(plan.done)}; so that about {printed_bytes(plan.peak_bytes)} are in use at "
             f"the peak instead of {printed_bytes(network.peak_bytes)}; the limit is "
@@ -171,10 +177,26 @@ class CompiledRematerialization(Pass):
         with rewriter.edit(reason):
             delay_operands(rewriter, context, order, self._triggers(rewriter, context))
 
-    def _keep(self, rewriter: Rewriter, context: Context, backward: set[str]) -> None:
+    def _add_twins(self, rewriter: Rewriter, context: Context, backward: set[str]) -> None:
+        kept = self._find_kept(rewriter, context, backward)
+        reason = (
+            "what kernels compute for themselves that read it is an operation of its own beside "
+            "that for kernels which read it in memory"
+        )
+        with rewriter.edit(reason):
+            add_fused_twins(rewriter, context, kept)
+
+    def _find_kept(self, rewriter: Rewriter, context: Context, backward: set[str]) -> list[Tensor]:
+        """Results of the graph as it is now that are kept in memory."""
+        if self.keep == NONE:
+            return []
         found = find_kept(rewriter, context, backward)
         if self.keep == EXACT:
             found = [tensor for tensor in found if not may_round(tensor, rewriter)]
+        return found
+
+    def _keep(self, rewriter: Rewriter, context: Context, backward: set[str]) -> None:
+        found = self._find_kept(rewriter, context, backward)
         if not found:
             return
         keeper = Keeper(rewriter, context)
@@ -192,7 +214,7 @@ def _network(
     rewriter: Rewriter, buffers: BufferGraph, sequence: Sequence[int], context: Context
 ) -> Network:
     """The network of a plan, in which what is fused takes less time than alone."""
-    network = network_of(rewriter.graph, buffers, sequence, context)
+    network = network_of(rewriter.graph, buffers, sequence, context, is_compiled=True)
     weights = [
         max(1, weight // _FUSED_SHARE) if fusion_of(node) in _FUSED else weight
         for node, weight in zip(buffers.nodes, network.weights, strict=True)

@@ -11,6 +11,8 @@ from memopt.errors import ExecutionError
 from memopt.passes.checkpoint_loops import CheckpointLoops
 from memopt.passes.compiled_rematerialization import NONE
 from memopt.progress import task
+from memopt.rematerialization.algorithms import BEST, PLANNER
+from memopt.rematerialization.planned.entry import prepare
 from memopt.shapes.function_calls import has_loops_anywhere
 from memopt.xla.starting_point import StartingPoint, starting_point
 
@@ -122,10 +124,11 @@ class Search:
         """The form in which nothing is computed again, and less is computed again by XLA."""
         return self._try(0)
 
-    def delay_operands(self) -> Form:
-        """The lowest of forms in which nothing is computed again, and operands are copied late.
+    def delay_operands(self, limit_bytes: int) -> Form:
+        """The first form that keeps a limit, or the lowest, of those with operands copied late.
 
-        With results kept and without; all forms from then on are made in the way of the lowest.
+        Nothing is computed again in them, with results kept and without; all forms from then on are
+        made in the way of the lowest.
         """
         lowest, best = self.lowest, self.options
         for keep in dict.fromkeys((self.options.keep, NONE)):
@@ -134,6 +137,8 @@ class Search:
             form = self._try(0)
             if form.step_bytes < lowest.step_bytes:
                 lowest, best = form, way
+            if lowest.step_bytes <= limit_bytes:
+                break
         self.options = best
         return lowest
 
@@ -168,7 +173,7 @@ class Search:
         kept = self.keep_results()
         if kept.step_bytes <= limit_bytes:
             return kept
-        late = self.delay_operands()
+        late = self.delay_operands(limit_bytes)
         if late.step_bytes <= limit_bytes:
             return late
         if has_loops_anywhere(self.item.graph_def):
@@ -190,7 +195,7 @@ class Search:
             share: Of all compilations and of all time, what may be over at the end.
         """
         least_bytes = int(self.original.step_bytes * _SMALLEST)
-        plans = _Interval(0, limit_bytes * 2)
+        plans = _Interval(least_bytes, limit_bytes * 2)
         asked_bytes = limit_bytes
         in_vain = 0
         while not self._is_over(share) and in_vain < _MOST_IN_VAIN:
@@ -244,6 +249,11 @@ class Search:
         return form
 
     def _rewrite(self, limit_bytes: int) -> tuple[GraphDef, tuple[PassReport, ...]]:
+        if limit_bytes and self.options.algorithm in (BEST, PLANNER):
+            # To load the planner, or to compile it once on a machine, is no search.
+            before = time.monotonic()
+            prepare()
+            self._started += time.monotonic() - before
         if self.loops not in self._starts:
             self._starts[self.loops] = starting_point(self.item, self.loops)
         passes = [*self.gradients, replace(self.options, step_limit=limit_bytes)]
@@ -263,6 +273,9 @@ class _Interval:
     high: int
     _too_large: dict[int, Form] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._most = self.high
+
     def exclude(self, asked_bytes: int, form: Form) -> None:
         """Note that the form for a limit is too large: larger ones are, but for the floor."""
         same = [asked for asked, known in self._too_large.items() if known is form]
@@ -272,7 +285,7 @@ class _Interval:
             self.high = min(self.high, asked_bytes)
             return
         self.low = max(self.low, *same)
-        self.high = min((asked for asked in others if asked > self.low), default=self.high)
+        self.high = min((asked for asked in others if asked > self.low), default=self._most)
 
     def inside(self, asked_bytes: int) -> int:
         """A limit, or one half-way where that is known to be of no use."""

@@ -49,13 +49,14 @@ def test_what_may_give_something_else_runs_once(name: str) -> None:
     assert not can_run_twice(graph["node"], None)
 
 
-def network_from(text: str) -> Network:
+def network_from(text: str, *, is_compiled: bool = False) -> Network:
     """A graph with an input "x" and a result "end", in an order that runs."""
     item = GrapplerItem(graph_def_of(text), feed=("x:0",), fetch=("end:0",))
     context = Context(Properties.of(item), fed=frozenset({"x"}), fetched=frozenset({"end"}))
     graph = from_graph_def(item.graph_def)
     step = Step.in_context(graph, context)
-    return network_of(graph, step.buffer_graph, step.settle(Numbering.of(graph).order), context)
+    sequence = step.settle(Numbering.of(graph).order)
+    return network_of(graph, step.buffer_graph, sequence, context, is_compiled=is_compiled)
 
 
 def test_what_closes_a_loop_is_no_input() -> None:
@@ -110,3 +111,23 @@ def test_in_a_loop_runs_again_what_nothing_but_data_hangs_on() -> None:
     assert again == {"limit", "axis", "sum", "free", "constant", "body"}
     # In each turn.
     assert network.weights[names.index("free")] >= 10
+
+
+def test_sums_that_are_compiled_are_added_in_one_order() -> None:
+    """TensorFlow's kernel adds into whichever buffer it can take over; XLA's kernels do not."""
+    text = """
+    x = Placeholder() {dtype=float, shape=[64, 64]}
+    a = Tanh(x) {T=float}
+    b = Exp(x) {T=float}
+    c = Sqrt(x) {T=float}
+    sum = AddN(a, b, c) {T=float, N=3}
+    end = Neg(sum) {T=float}
+    """
+    assert can_run_twice_in(text, "sum", is_compiled=True)
+    assert not can_run_twice_in(text, "sum", is_compiled=False)
+
+
+def can_run_twice_in(text: str, name: str, *, is_compiled: bool) -> bool:
+    network = network_from(text, is_compiled=is_compiled)
+    numbers = {node.name: number for number, node in enumerate(network.buffer_graph.nodes)}
+    return network.recomputable[numbers[name]]

@@ -14,6 +14,7 @@ import memopt
 from memopt.context import Context
 from memopt.errors import BudgetError, InvalidGraphError, OptionsError
 from memopt.files.kept_files import KeptFiles
+from memopt.graph.copy_names import COPY_PREFIX
 from memopt.graph.graphdef import from_graph_def, to_graph_def
 from memopt.item import COMPILED, GrapplerItem
 from memopt.models import MODELS, TINY
@@ -65,6 +66,39 @@ def make_step(activation: Callable[[Any], Any], *, known: bool = True) -> Concre
     return function
 
 
+def make_residual_step() -> ConcreteFunction:
+    """A training step of convolutions that are normalized, with sums around every two."""
+    import tensorflow as tf
+
+    random = np.random.default_rng(0)
+    filters = [
+        tf.Variable(random.standard_normal((3, 3, 8 if number else 3, 8), dtype=np.float32) / 8)
+        for number in range(9)
+    ]
+
+    def normalized(value: Any, weight: Any) -> Any:
+        made = tf.nn.conv2d(value, weight, 1, "SAME")
+        mean, variance = tf.nn.moments(made, [0, 1, 2])
+        inverse = tf.math.rsqrt(variance + 1e-3) * 1.1
+        return made * inverse + (0.1 - mean * inverse)
+
+    @tf.function(jit_compile=True)  # type: ignore[untyped-decorator] # TensorFlow has no types
+    def step(images: Any) -> Any:
+        with tf.GradientTape() as tape:
+            value = tf.nn.relu(normalized(images, filters[0]))
+            for first, second in zip(filters[1::2], filters[2::2], strict=True):
+                inner = tf.nn.relu(normalized(value, first))
+                value = tf.nn.relu(value + normalized(inner, second))
+            loss = tf.reduce_mean(value * value)
+        for weight, gradient in zip(filters, tape.gradient(loss, filters), strict=True):
+            weight.assign_sub(0.1 * gradient)
+        return loss
+
+    function = step.get_concrete_function(tf.TensorSpec((8, 32, 32, 3)))
+    function.kept_alive = filters
+    return function
+
+
 @pytest.fixture(scope="module")
 def relu_step() -> ConcreteFunction:
     import tensorflow as tf
@@ -94,6 +128,17 @@ def test_a_budget_is_kept_for_real(
     relu_step: ConcreteFunction, half_step: ConcreteFunction
 ) -> None:
     _check_for_real(relu_step, half_step, 0.5)
+
+
+@pytest.mark.slow
+def test_a_budget_of_convolutions_around_which_sums_lead_is_kept_for_real() -> None:
+    """Results of convolutions are all that is held of them, and are computed again."""
+    step = make_residual_step()
+    done = rewrite_compiled(step, CompiledOptions(budget=Budget.parse("55%")))
+    edits = [edit for report in done.reports for edit in report.edits]
+    again = [name for edit in edits for name in edit.added if name.startswith(COPY_PREFIX)]
+    assert any(name.startswith(f"{COPY_PREFIX}Conv2D") for name in again)
+    _check_for_real(step, done.function, 0.55)
 
 
 @pytest.mark.exhaustive

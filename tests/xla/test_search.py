@@ -12,6 +12,7 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 from memopt.errors import ExecutionError
 from memopt.item import GrapplerItem
 from memopt.passes import CompiledRematerialization
+from memopt.passes.compiled_rematerialization import ALL, NONE
 from memopt.xla.search import Form, Search
 
 if TYPE_CHECKING:
@@ -63,6 +64,32 @@ def test_the_lowest_plan_need_not_be_the_lowest_peak() -> None:
     assert form is not None
     assert form.step_bytes <= 500
     assert form.planned_bytes > FLOOR
+
+
+def test_more_is_asked_for_where_the_lowest_plan_needs_too_much_at_once() -> None:
+    """Nothing lower can be planned than what the limit asks for."""
+    search = Plans(lambda planned: planned - 55 if planned > FLOOR else 200)
+    form = search.within(FLOOR - 10)
+    assert form is not None
+    assert form.planned_bytes > FLOOR
+
+
+def test_operands_are_delayed_in_one_way_if_that_keeps_the_limit() -> None:
+    ways: list[str] = []
+
+    class Late(Plans):
+        def _try(self, limit_bytes: int) -> Form:
+            assert not limit_bytes
+            ways.append(self.options.keep)
+            return Form(compiled(400 - 100 * len(ways)))
+
+    search = Late(lambda planned: planned)
+    assert search.delay_operands(350).step_bytes == 300
+    assert ways == [ALL]
+    assert search.delay_operands(150).step_bytes == 100
+    assert ways == [ALL, ALL, NONE]
+    assert search.options.late_operands
+    assert search.options.keep == NONE
 
 
 def test_other_kernels_get_their_share_of_the_search() -> None:

@@ -35,7 +35,7 @@ _TURNS = 10
 """How often a loop is taken to run: what is computed again in it is so in each turn."""
 
 
-def network_of(
+def network_of(  # noqa: PLR0913 - what is known of a step, by keyword
     graph: Graph,
     buffer_graph: BufferGraph,
     sequence: Sequence[int],
@@ -43,6 +43,7 @@ def network_of(
     *,
     declined: frozenset[str] = frozenset(),
     hints: Hints = NO_HINTS,
+    is_compiled: bool = False,
 ) -> Network:
     """A graph in a sequence as rematerialization sees it.
 
@@ -56,6 +57,8 @@ def network_of(
         context: What the pass knows.
         declined: Names of further nodes that must not run twice.
         hints: What the user says of them.
+        is_compiled: Whether XLA compiles it, which adds in the order of the inputs, wherever they
+            are in memory.
     """
     nodes = buffer_graph.nodes
     place = {node: number for number, node in enumerate(nodes)}
@@ -78,9 +81,10 @@ def network_of(
         if position[before] < position[after]:
             followers[before].append(after)
     places = find_places(nodes, sequence)
+    shared_inputs = () if is_compiled else find_shared_inputs(nodes, context.properties)
     bound = {
         place[node]: shared.sums[0].name
-        for shared in find_shared_inputs(nodes, context.properties)
+        for shared in shared_inputs
         for node in (*shared.makers, *shared.readers)
     }
     named = context.fed | context.fetched | context.kept | declined
@@ -96,7 +100,7 @@ def network_of(
             # At a peak it could need what it needs where little else is in use.
             and number not in buffer_graph.unsure
             and (places[number] == OUTSIDE or _is_free_inside(node))
-            and not has_order(node)
+            and (is_compiled or not has_order(node))
             and node.name not in named
             and hint not in (KEEP, SWAP)
             and can_run_twice(node, graph.library)
