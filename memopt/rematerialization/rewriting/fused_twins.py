@@ -54,7 +54,7 @@ def add_fused_twins(rewriter: Rewriter, context: Context, kept: Collection[Tenso
             continue
         users = dict.fromkeys(user for user, _ in tensor.uses)
         fused = [user for user in users if _is_fused(user)]
-        if not fused or not _is_read_by_kernel(users, fused):
+        if not fused or not any(map(_is_read_by_kernel, set(users).difference(fused))):
             continue
         twin = _twin(rewriter, context, node)
         for user in fused:
@@ -69,9 +69,8 @@ def _is_fused(user: Node) -> bool:
     return all(fusion_of(reader) in _FUSED or reader.op in COPYING for reader in _readers(user))
 
 
-def _is_read_by_kernel(users: Collection[Node], fused: Collection[Node]) -> bool:
-    others = (user for user in users if user not in fused)
-    return any(fusion_of(reader) is Fusion.KERNEL for user in others for reader in _readers(user))
+def _is_read_by_kernel(user: Node) -> bool:
+    return any(fusion_of(reader) is Fusion.KERNEL for reader in _readers(user))
 
 
 def _readers(user: Node) -> set[Node]:
