@@ -138,7 +138,11 @@ class CompiledRematerialization(Pass):
         order = [step.buffer_graph.nodes[number] for number in sequence]
         if not self.step_limit:
             return order
-        network = _network(rewriter, step.buffer_graph, sequence, context)
+        # A sum in another kernel than its original can round otherwise: so sums run again only
+        # where they keep convolutions from it, around which they lead in residual networks.
+        network = _network(
+            rewriter, step.buffer_graph, sequence, context, sums_again=self.late_operands
+        )
         limit_bytes = step.buffer_graph.held_bytes + self.step_limit
         limits = Limits(limit_bytes, time_limit=TimeLimit.after(self.planning_seconds))
         plan = self._make_plan(network, limits)
@@ -211,10 +215,15 @@ class CompiledRematerialization(Pass):
 
 
 def _network(
-    rewriter: Rewriter, buffers: BufferGraph, sequence: Sequence[int], context: Context
+    rewriter: Rewriter,
+    buffers: BufferGraph,
+    sequence: Sequence[int],
+    context: Context,
+    *,
+    sums_again: bool,
 ) -> Network:
     """The network of a plan, in which what is fused takes less time than alone."""
-    network = network_of(rewriter.graph, buffers, sequence, context, is_compiled=True)
+    network = network_of(rewriter.graph, buffers, sequence, context, sums_again=sums_again)
     weights = [
         max(1, weight // _FUSED_SHARE) if fusion_of(node) in _FUSED else weight
         for node, weight in zip(buffers.nodes, network.weights, strict=True)

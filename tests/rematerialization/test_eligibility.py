@@ -49,14 +49,14 @@ def test_what_may_give_something_else_runs_once(name: str) -> None:
     assert not can_run_twice(graph["node"], None)
 
 
-def network_from(text: str, *, is_compiled: bool = False) -> Network:
+def network_from(text: str, *, sums_again: bool = False) -> Network:
     """A graph with an input "x" and a result "end", in an order that runs."""
     item = GrapplerItem(graph_def_of(text), feed=("x:0",), fetch=("end:0",))
     context = Context(Properties.of(item), fed=frozenset({"x"}), fetched=frozenset({"end"}))
     graph = from_graph_def(item.graph_def)
     step = Step.in_context(graph, context)
     sequence = step.settle(Numbering.of(graph).order)
-    return network_of(graph, step.buffer_graph, sequence, context, is_compiled=is_compiled)
+    return network_of(graph, step.buffer_graph, sequence, context, sums_again=sums_again)
 
 
 def test_what_closes_a_loop_is_no_input() -> None:
@@ -123,11 +123,11 @@ def test_sums_that_are_compiled_are_added_in_one_order() -> None:
     sum = AddN(a, b, c) {T=float, N=3}
     end = Neg(sum) {T=float}
     """
-    assert can_run_twice_in(text, "sum", is_compiled=True)
-    assert not can_run_twice_in(text, "sum", is_compiled=False)
+    assert can_run_twice_in(text, "sum", sums_again=True)
+    assert not can_run_twice_in(text, "sum", sums_again=False)
 
 
-def can_run_twice_in(text: str, name: str, *, is_compiled: bool) -> bool:
-    network = network_from(text, is_compiled=is_compiled)
+def can_run_twice_in(text: str, name: str, *, sums_again: bool) -> bool:
+    network = network_from(text, sums_again=sums_again)
     numbers = {node.name: number for number, node in enumerate(network.buffer_graph.nodes)}
     return network.recomputable[numbers[name]]

@@ -43,7 +43,7 @@ def network_of(  # noqa: PLR0913 - what is known of a step, by keyword
     *,
     declined: frozenset[str] = frozenset(),
     hints: Hints = NO_HINTS,
-    is_compiled: bool = False,
+    sums_again: bool = False,
 ) -> Network:
     """A graph in a sequence as rematerialization sees it.
 
@@ -57,8 +57,8 @@ def network_of(  # noqa: PLR0913 - what is known of a step, by keyword
         context: What the pass knows.
         declined: Names of further nodes that must not run twice.
         hints: What the user says of them.
-        is_compiled: Whether XLA compiles it, which adds in the order of the inputs, wherever they
-            are in memory.
+        sums_again: Whether sums of several may run twice: XLA adds in the order of the inputs,
+            TensorFlow's kernel in one that hangs on where they are in memory.
     """
     nodes = buffer_graph.nodes
     place = {node: number for number, node in enumerate(nodes)}
@@ -81,7 +81,7 @@ def network_of(  # noqa: PLR0913 - what is known of a step, by keyword
         if position[before] < position[after]:
             followers[before].append(after)
     places = find_places(nodes, sequence)
-    shared_inputs = () if is_compiled else find_shared_inputs(nodes, context.properties)
+    shared_inputs = () if sums_again else find_shared_inputs(nodes, context.properties)
     bound = {
         place[node]: shared.sums[0].name
         for shared in shared_inputs
@@ -100,7 +100,7 @@ def network_of(  # noqa: PLR0913 - what is known of a step, by keyword
             # At a peak it could need what it needs where little else is in use.
             and number not in buffer_graph.unsure
             and (places[number] == OUTSIDE or _is_free_inside(node))
-            and (is_compiled or not has_order(node))
+            and (sums_again or not has_order(node))
             and node.name not in named
             and hint not in (KEEP, SWAP)
             and can_run_twice(node, graph.library)
