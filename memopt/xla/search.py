@@ -31,6 +31,8 @@ _MOST_IN_VAIN = 4
 """How many plans for less may come out no lower than what there was before."""
 _SHARE_ALIKE = 0.6
 """The share of compilations and time after which other kernels are tried, too."""
+_WORTH_DELAYING = 0.95
+"""Of a peak, what it comes to at most for forms to be made in a way that copies operands late."""
 _SMALLEST = 0.02
 """The share of the original's own memory below which no limit is tried."""
 _MOST_ABOUT_LOOPS = 3
@@ -127,18 +129,18 @@ class Search:
     def delay_operands(self, limit_bytes: int) -> Form:
         """The first form that keeps a limit, or the lowest, of those with operands copied late.
 
-        Nothing is computed again in them, with results kept and without; all forms from then on are
-        made in the way of the lowest.
+        Nothing is computed again in them, with results kept and without. If the lowest needs much
+        less than what there was before, all forms from then on are made in its way.
         """
         lowest, best = self.lowest, self.options
         for keep in dict.fromkeys((self.options.keep, NONE)):
             way = replace(best, late_operands=True, keep=keep)
             self.options = way
             form = self._try(0)
-            if form.step_bytes < lowest.step_bytes:
+            if form.step_bytes <= limit_bytes:
+                return form
+            if form.step_bytes < lowest.step_bytes * _WORTH_DELAYING:
                 lowest, best = form, way
-            if lowest.step_bytes <= limit_bytes:
-                break
         self.options = best
         return lowest
 

@@ -92,6 +92,17 @@ def test_operands_are_delayed_in_one_way_if_that_keeps_the_limit() -> None:
     assert search.options.keep == NONE
 
 
+def test_operands_are_not_delayed_for_next_to_nothing() -> None:
+    class Late(Plans):
+        def _try(self, limit_bytes: int) -> Form:
+            assert not limit_bytes
+            return Form(compiled(ORIGINAL - 10))
+
+    search = Late(lambda planned: planned)
+    assert search.delay_operands(500) is search.original
+    assert not search.options.late_operands
+
+
 def test_other_kernels_get_their_share_of_the_search() -> None:
     """Where like ones need too much whatever is planned."""
     search = Plans(lambda planned: 450 + planned // 10, alike_bytes=60)
