@@ -265,7 +265,7 @@ class Search:
 
 @dataclass
 class _Interval:
-    """Limits of plans: all below `low` came out with room left, all from `high` on too large.
+    """Limits of plans: up to `low` with room left or not worth a try, from `high` on too large.
 
     Or too large as well, where no plan needs less: what is computed again has to be held, too, so
     that the least for the planner need not be the least for the compiler.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -101,6 +102,22 @@ def test_operands_are_not_delayed_for_next_to_nothing() -> None:
     search = Late(lambda planned: planned)
     assert search.delay_operands(500) is search.original
     assert not search.options.late_operands
+
+
+def test_loading_the_planner_is_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes half a minute once on a machine."""
+    search = Plans(lambda planned: planned)
+    search.seconds = 10.0
+    now_s = [time.monotonic()]
+    start: Any = SimpleNamespace(item=SimpleNamespace(graph_def=GraphDef()), reports=())
+    start.rewritten = lambda *_: start
+    monkeypatch.setattr("memopt.xla.search.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("memopt.xla.search.starting_point", lambda *_: start)
+    monkeypatch.setattr("memopt.xla.search.prepare", lambda: now_s.append(now_s.pop() + 30))
+    search._rewrite(500)
+    assert not search._is_over(1)
+    now_s[0] += 11
+    assert search._is_over(1)
 
 
 def test_other_kernels_get_their_share_of_the_search() -> None:
