@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memopt.graph.xla_ops import COPYING, Fusion, fusion_of
+from memopt.graph.xla_ops import COPYING, ELEMENTWISE, Fusion, fusion_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memopt.buffers.buffer_graph import BufferGraph
 
-_ELEMENTWISE = (Fusion.CHEAP, Fusion.COSTLY)
 _READS_MEMORY = (Fusion.KERNEL, Fusion.REDUCTION)
 _TINY_BYTES = 4096
 """What is no larger costs nothing to keep."""
@@ -57,15 +56,14 @@ def compiled_buffers(buffer_graph: BufferGraph, *, copies_late: bool = False) ->
         read[node] = list(
             dict.fromkeys(source for one in read[node] for source in behind.get(one, (one,)))
         )
-        if fusions[node] not in _ELEMENTWISE:
+        if fusions[node] not in ELEMENTWISE:
             continue
         large = [b for b in read[node] if not lasting[b] and size_bytes[b] > _TINY_BYTES]
         for buffer in buffer_graph.made[node]:
-            found = [fusions[reader] for reader in readers[buffer]]
             needs = [fusions[reader] for reader in readers[buffer] if not copying[reader]]
             if buffer_graph.lasting[buffer] or any(one in _READS_MEMORY for one in needs):
                 continue
-            is_kept = fusions[node] is Fusion.COSTLY and len(found) > 1
+            is_kept = fusions[node] is Fusion.COSTLY and len(readers[buffer]) > 1
             if large and (is_kept or len(large) > _MOST_OPERANDS):
                 continue
             behind[buffer] = read[node]

@@ -50,6 +50,8 @@ _OPS = {
 }
 _FUSIONS = {op: fusion for fusion, ops in _OPS.items() for op in ops.split()}
 
+ELEMENTWISE = frozenset({Fusion.CHEAP, Fusion.COSTLY})
+"""What becomes part of kernels that read it, always or if there is one only."""
 
 COPYING = frozenset({"Conv2DBackpropFilter", "Conv2DBackpropFilterV2", "Conv3DBackpropFilterV2"})
 """Of which the compiler for CPUs copies both operands: it computes them as convolutions whose

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.graph.copy_names import free_name
 from memopt.graph.traversal import Numbering
-from memopt.graph.xla_ops import COPYING, Fusion, fusion_of
+from memopt.graph.xla_ops import COPYING, ELEMENTWISE, Fusion, fusion_of
 from memopt.rematerialization.rewriting.data_triggers import least_bytes
 from memopt.rematerialization.rewriting.kept_results import find_readers
+from memopt.rematerialization.rewriting.node_builder import NodeBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from memopt.graph.rewriter import Rewriter
 
 TWIN_PREFIX = "Fused/"
-_FUSED = frozenset({Fusion.CHEAP, Fusion.COSTLY})
 _LEAST_BYTES = 4096
 _MOST_INPUTS = 6
 """About how many large operands a kernel has at most for another to become part of it."""
@@ -45,6 +44,7 @@ def add_fused_twins(rewriter: Rewriter, context: Context, kept: Collection[Tenso
     """
     kept = set(kept)
     count = 0
+    builder = NodeBuilder(rewriter, context, TWIN_PREFIX)
     numbering = Numbering.of(rewriter.graph)
     for node in [numbering.nodes[place] for place in numbering.order]:
         tensor = node.output(0)
@@ -56,17 +56,16 @@ def add_fused_twins(rewriter: Rewriter, context: Context, kept: Collection[Tenso
         fused = [user for user in users if _is_fused(user)]
         if not fused or not any(map(_is_read_by_kernel, set(users).difference(fused))):
             continue
-        twin = _twin(rewriter, context, node)
-        for user in fused:
-            inputs = [twin if one == tensor else one for one in user.inputs]
-            rewriter.set_inputs(user, inputs)
+        builder.read_instead(fused, tensor, _twin(builder, node))
         count += 1
     return count
 
 
 def _is_fused(user: Node) -> bool:
     """Whether all that a user of a result is part of compute that result for themselves."""
-    return all(fusion_of(reader) in _FUSED or reader.op in COPYING for reader in _readers(user))
+    return all(
+        fusion_of(reader) in ELEMENTWISE or reader.op in COPYING for reader in _readers(user)
+    )
 
 
 def _is_read_by_kernel(user: Node) -> bool:
@@ -80,15 +79,15 @@ def _readers(user: Node) -> set[Node]:
     return set().union(*map(find_readers, user.outputs))
 
 
-def _twin(rewriter: Rewriter, context: Context, node: Node) -> Tensor:
+def _twin(builder: NodeBuilder, node: Node) -> Tensor:
     """The first output of another operation like one."""
-    twin = rewriter.add_node(
-        free_name(TWIN_PREFIX + node.name, rewriter.graph),
+    twin = builder.rewriter.add_node(
+        builder.free_name(node.name),
         node.op,
         inputs=node.inputs,
         control_inputs=node.control_inputs,
         device=node.device,
         attributes=node.attributes,
     )
-    context.properties.copy(twin.name, node.name)
+    builder.properties.copy(twin.name, node.name)
     return twin.output(0)

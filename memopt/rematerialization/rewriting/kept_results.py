@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.graph.xla_ops import Fusion, fusion_of
+from memopt.graph.xla_ops import ELEMENTWISE, Fusion, fusion_of
 from memopt.rematerialization.rewriting.apply import find_original
 from memopt.rematerialization.rewriting.data_triggers import can_wait, is_mask
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from memopt.graph.graph import Node, Tensor
     from memopt.graph.rewriter import Rewriter
 
-_FUSED = frozenset({Fusion.CHEAP, Fusion.COSTLY})
-_MADE_TOGETHER = _FUSED | {Fusion.REDUCTION, Fusion.VIEW}
+_MADE_TOGETHER = ELEMENTWISE | {Fusion.REDUCTION, Fusion.VIEW}
 _LEAST_BYTES = 4096
 _PRODUCTS = frozenset({"Mul", "MulNoNan", "Square", "SquaredDifference", "LeakyRelu"})
 NORMALIZATION = "FusedBatchNorm"
@@ -61,7 +60,7 @@ def find_kept(rewriter: Rewriter, context: Context, backward: Collection[str]) -
 def _is_read_behind(mask: Tensor, backward: Collection[str]) -> bool:
     """Whether only fusions read a mask, and some of the backward part."""
     readers = find_readers(mask)
-    is_fused = all(fusion_of(reader) in _FUSED for reader in readers)
+    is_fused = all(fusion_of(reader) in ELEMENTWISE for reader in readers)
     return is_fused and any(find_original(reader.name, backward) for reader in readers)
 
 
@@ -70,7 +69,7 @@ def _is_read_both_ways(tensor: Tensor) -> bool:
     fusions = {fusion_of(reader) for reader in find_readers(tensor)}
     if Fusion.REDUCTION in fusions or Fusion.KERNEL not in fusions:
         return False
-    return not fusions.isdisjoint(_FUSED)
+    return not fusions.isdisjoint(ELEMENTWISE)
 
 
 def may_round(tensor: Tensor, rewriter: Rewriter) -> bool:

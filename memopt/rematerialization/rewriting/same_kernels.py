@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from memopt.graph.copy_names import COPY_PREFIX, free_name, is_copy
 from memopt.graph.functiondef import ARGUMENT
 from memopt.graph.op_types import DT_FLOAT
-from memopt.graph.xla_ops import Fusion, fusion_of
+from memopt.graph.xla_ops import ELEMENTWISE, Fusion, fusion_of
 from memopt.rematerialization.rewriting.apply import find_original
 from memopt.rematerialization.rewriting.data_triggers import (
     DataTriggers,
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from memopt.graph.graph import Node, Tensor
     from memopt.graph.rewriter import Rewriter
 
-_COMPUTED = frozenset({Fusion.CHEAP, Fusion.COSTLY})
-_FUSED = _COMPUTED | {Fusion.VIEW}
+_FUSED = ELEMENTWISE | {Fusion.VIEW}
 _READS = "ReadVariableOp"
 _SOURCES = frozenset({"Placeholder", ARGUMENT, "VarHandleOp"})
 _MOVES = frozenset(
@@ -190,7 +189,7 @@ class _Storing:
                 triggers.read_instead(readers, end, triggers.hold([end], result)[end])
 
     def _has_to_be_stored(self, copy: Node) -> bool:
-        if copy.op in _MOVES or fusion_of(copy) not in _COMPUTED:
+        if copy.op in _MOVES or fusion_of(copy) not in ELEMENTWISE:
             return False
         if find_original(copy.name, self._context.stored) is None:
             return False
