@@ -249,6 +249,92 @@ def segmenter(batch: int = 16, size: int = 64) -> KerasTraining:
     return _classifier(model, _numbers(batch, size, size, 3), _classes(12, batch, size, size))
 
 
+def keypoints(batch: int = 4, size: int = 128, width: int = 64) -> KerasTraining:
+    """Two hourglasses of residual convolutions, each with an answer: finds joints in pictures."""
+    import keras
+    from keras import layers
+
+    def residual(x: Any, filters: int) -> Any:
+        inner = x
+        for kernel, some in ((1, filters // 2), (3, filters // 2), (1, filters)):
+            inner = layers.ReLU()(layers.BatchNormalization()(inner))
+            inner = layers.Conv2D(some, kernel, padding="same")(inner)
+        return layers.Add()([inner, x if x.shape[-1] == filters else layers.Conv2D(filters, 1)(x)])
+
+    def hourglass(x: Any, depth: int) -> Any:
+        low = residual(layers.MaxPooling2D()(x), width)
+        low = hourglass(low, depth - 1) if depth > 1 else residual(low, width)
+        return layers.Add()([residual(x, width), layers.UpSampling2D()(residual(low, width))])
+
+    picture = keras.Input((size, size, 3))
+    x = residual(layers.Conv2D(width // 2, 7, 2, "same")(picture), width)
+    heat_maps = []
+    for _ in range(2):
+        seen = residual(hourglass(x, 3), width)
+        heat_maps.append(layers.Conv2D(8, 1)(seen))
+        again = [layers.Conv2D(width, 1)(each) for each in (seen, heat_maps[-1])]
+        x = layers.Add()([x, *again])
+    model = keras.Model(picture, heat_maps)
+    model.compile(keras.optimizers.RMSprop(0.001), ["mse", "mse"], jit_compile=False)
+    wanted = _numbers(batch, size // 2, size // 2, 8)
+    return KerasTraining(model, _numbers(batch, size, size, 3), [wanted, wanted])
+
+
+def windows(batch: int = 8, size: int = 64, width: int = 48, window: int = 4) -> KerasTraining:
+    """Attention within windows of a picture, shifted every other time, with a learned bias."""
+    import keras
+    from keras import layers, ops
+
+    class Within(layers.Layer):  # type: ignore[misc]
+        """Attention within windows that begin so many pixels further on."""
+
+        def __init__(self, heads: int, shift: int) -> None:
+            super().__init__()
+            self.heads, self.shift = heads, shift
+
+        def build(self, shape: tuple[int, ...]) -> None:
+            self.of_pixels = layers.Dense(3 * shape[-1])
+            self.together = layers.Dense(shape[-1])
+            self.of_pixels.build(shape)
+            self.together.build(shape)
+            places = window**2
+            self.bias = self.add_weight(shape=(self.heads, places, places), initializer="zeros")
+
+        def call(self, x: Any) -> Any:
+            _, height, wide, channels = x.shape
+            parts = (-1, height // window, window, wide // window, window, channels)
+            x = ops.roll(x, (-self.shift, -self.shift), (1, 2)) if self.shift else x
+            x = ops.transpose(ops.reshape(x, parts), (0, 1, 3, 2, 4, 5))
+            seen = self.of_pixels(ops.reshape(x, (-1, window**2, channels)))
+            each = channels // self.heads
+            seen = ops.reshape(seen, (-1, window**2, 3, self.heads, each))
+            query, key, value = ops.unstack(ops.transpose(seen, (2, 0, 3, 1, 4)), 3)
+            alike = ops.matmul(query, ops.swapaxes(key, -1, -2)) / each**0.5
+            found = ops.matmul(ops.softmax(alike + self.bias), value)
+            found = ops.reshape(ops.transpose(found, (0, 2, 1, 3)), (-1, window**2, channels))
+            found = ops.reshape(self.together(found), (-1, *x.shape[1:]))
+            found = ops.reshape(
+                ops.transpose(found, (0, 1, 3, 2, 4, 5)), (-1, height, wide, channels)
+            )
+            return ops.roll(found, (self.shift, self.shift), (1, 2)) if self.shift else found
+
+    picture = keras.Input((size, size, 3))
+    x = layers.Conv2D(width, 4, 4)(picture)
+    for stage in range(3):
+        if stage:
+            x = layers.Conv2D(width << stage, 2, 2)(layers.LayerNormalization()(x))
+        for shift in (0, window // 2):
+            seen = Within((width << stage) // 16, shift)(layers.LayerNormalization()(x))
+            x = layers.Add()([x, seen])
+            wide = layers.Dense(4 * (width << stage), activation="gelu")
+            inner = layers.Dense(width << stage)(wide(layers.LayerNormalization()(x)))
+            x = layers.Add()([x, inner])
+    x = layers.GlobalAveragePooling2D()(layers.LayerNormalization()(x))
+    model = keras.Model(picture, layers.Dense(10)(x))
+    features = _numbers(batch, size, size, 3)
+    return _classifier(model, features, _classes(10, batch), keras.optimizers.AdamW(0.001))
+
+
 COMPOSED: dict[str, Callable[[], KerasTraining]] = {
     build.__name__: build
     for build in (
@@ -260,6 +346,8 @@ COMPOSED: dict[str, Callable[[], KerasTraining]] = {
         wavenet,
         conformer,
         segmenter,
+        keypoints,
+        windows,
     )
 }
 """Builders by name."""

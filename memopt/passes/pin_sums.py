@@ -1,4 +1,4 @@
-"""PinSums: sums whose last bits depend on timing, held to what a single thread does."""
+"""PinSums: sums whose last bits depend on timing, held to what TensorFlow would most likely do."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from memopt.passes.base import Pass
 from memopt.sequencing.step import Step
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from memopt.context import Context
     from memopt.graph.graph import Node
     from memopt.graph.rewriter import Rewriter
 
+_Moment = tuple[int, int]
+"""A time in ns, and the place among what began before and after."""
+
 
 @dataclass(frozen=True)
 class PinSums(Pass):
-    """Hold sums to the order of addition that they have when one operation runs at a time.
+    """Hold sums to the order of addition that they have when nobody orders the step.
 
     AddN adds into the buffer of the first input that nobody else holds, which then comes first in
     the sum (see `accumulation.addition_order`). Where another operation reads that input too, and
@@ -30,8 +35,11 @@ class PinSums(Pass):
     1. Considered is an AddN of more than 2 inputs, no integers, whose order of addition is open.
     2. For each other reader of its inputs' buffers, if no path tells which of them runs first: a
        control edge holds both to the order in which TensorFlow's executor runs the graph as it is,
-       with one thread for operations. That is what the step computes in exact mode, as far as the
-       executor is modelled: in what order it gets to loops and calls is not told exactly.
+       on as many threads for operations as it will have. With one thread that is what the step
+       computes in exact mode, as far as the executor is modelled: in what order it gets to loops
+       and calls is not told exactly. With several it is what it computes where operations take
+       about as long as estimated: whoever reads a buffer while the sum runs holds it, as one does
+       that comes later.
 
     Refused, with a reason in the report: a sum in a graph with control flow of TensorFlow 1, where
     an edge from what does not run would keep the sum from running.
@@ -56,20 +64,44 @@ class PinSums(Pass):
                 rewriter.decline(node, "its bits depend on timing, beside what may not run")
             return
         step = Step.in_context(graph, context)
-        numbers = step.run_freely().sequence
-        rank = {step.buffer_graph.nodes[number]: at for at, number in enumerate(numbers)}
+        threads = context.inter_op_threads if step.devices is None else 1
+        moments = _moments(step, [node for node, _ in found], threads)
         for node, readers in found:
-            _pin(rewriter, node, [reader for reader in readers if reader in rank], rank)
+            ran = [reader for reader in readers if reader in moments]
+            if node in moments and ran:
+                _pin(rewriter, node, ran, moments, threads)
 
 
-def _pin(rewriter: Rewriter, node: Node, readers: list[Node], rank: dict[Node, int]) -> None:
-    if node not in rank or not readers:
-        return
+def _moments(step: Step, sums: Iterable[Node], threads: int) -> dict[Node, _Moment]:
+    """When sums begin and when others have ended, of the nodes that run.
+
+    Whoever waits for another in the graph has a later moment, so edges by them close no circle.
+    """
+    nodes = step.buffer_graph.nodes
+    if threads == 1:
+        numbers = step.run_freely().sequence
+        return {nodes[number]: (place, place) for place, number in enumerate(numbers)}
+    run = step.run_on_threads(threads)
+    begins = set(sums)
+    return {
+        nodes[number]: ((run.start_ns if nodes[number] in begins else run.end_ns)[number], place)
+        for place, number in enumerate(run.sequence)
+    }
+
+
+def _pin(
+    rewriter: Rewriter,
+    node: Node,
+    readers: Sequence[Node],
+    moments: Mapping[Node, _Moment],
+    threads: int,
+) -> None:
+    order = "order of one thread" if threads == 1 else f"likely order of {threads} threads"
     reason = (
         f"its last bits depend on whether it runs before or after {readers[0].name!r}: held to the "
-        "order of one thread"
+        f"{order}"
     )
     with rewriter.edit(reason):
         for reader in readers:
-            first, then = sorted((node, reader), key=rank.__getitem__)
+            first, then = sorted((node, reader), key=moments.__getitem__)
             rewriter.set_control_inputs(then, (*then.control_inputs, first))

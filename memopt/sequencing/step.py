@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from memopt.context import Context
     from memopt.costs.cost_model import CostModel
     from memopt.graph.graph import Graph
+    from memopt.sequencing.threads import ThreadedRun
     from memopt.sequencing.windows import HighestUsage
     from memopt.shapes.properties import Properties
 
@@ -254,19 +255,30 @@ class Step:
         Args:
             threads: How many operations can run at once.
         """
-        runs = Numbering.of(self.graph).running_for(self.roots)
-        running = [place for place, it_runs in enumerate(runs) if it_runs]
-        by_edges = Precedence(self.buffer_graph.producers, running)
         if threads > 1:
-            run = run_on_threads(self.buffer_graph, by_edges, self.times_ns, threads)
-            return simulate_threads(self.buffer_graph, run)
+            return simulate_threads(self.buffer_graph, self.run_on_threads(threads))
         if self.devices is None:
-            sequence = free_running_sequence(self.buffer_graph, by_edges)
+            sequence = free_running_sequence(self.buffer_graph, self._by_edges)
         else:
             sequence = free_running_side_by_side(
-                self.buffer_graph, by_edges, self.devices, self.times_ns
+                self.buffer_graph, self._by_edges, self.devices, self.times_ns
             )
         return simulate(self.buffer_graph, sequence)
+
+    def run_on_threads(self, threads: int) -> ThreadedRun:
+        """When each node would run if nobody ordered the step.
+
+        Args:
+            threads: How many operations can run at once.
+        """
+        return run_on_threads(self.buffer_graph, self._by_edges, self.times_ns, threads)
+
+    @property
+    def _by_edges(self) -> Precedence:
+        """What edges alone say of who comes before whom."""
+        runs = Numbering.of(self.graph).running_for(self.roots)
+        running = [place for place, it_runs in enumerate(runs) if it_runs]
+        return Precedence(self.buffer_graph.producers, running)
 
 
 class _InWindows(NamedTuple):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
+    from memopt.buffers.kernel_call import Runtime
     from memopt.graph.graph import Graph
     from memopt.graph.rewriter import Declined, Edit
     from memopt.passes.base import Pass
@@ -51,7 +52,7 @@ class Done(NamedTuple):
         return sum(self.properties.size_bytes(name) or 0 for name in released)
 
 
-def run_pass(item: GrapplerItem, *passes: Pass) -> Done:
+def run_pass(item: GrapplerItem, *passes: Pass, runtime: Runtime | None = None) -> Done:
     """Run passes one after the other; the graph is verified after each."""
     graph = from_graph_def(item.graph_def)
     rewriter = Rewriter(graph)
@@ -63,6 +64,7 @@ def run_pass(item: GrapplerItem, *passes: Pass) -> Done:
         fetched_tensors=frozenset(item.fetched_tensors),
         kept=_nodes(item.keep),
         data_ends=item.data_ends,
+        runtime=runtime,
     )
     for pass_ in passes:
         pass_.run(rewriter, context)
