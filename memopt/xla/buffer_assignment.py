@@ -65,6 +65,14 @@ class CompiledMemory(Displayed):
         """What the step adds to what is there before."""
         return self.temporary_bytes + self.output_bytes
 
+    @property
+    def copied_bytes(self) -> int:
+        """Of what is in use at the peak, what comes from no operation of TensorFlow's.
+
+        Such are copies of operands in the layouts that kernels want.
+        """
+        return sum(value.size_bytes for value in self.live if not value.operation)
+
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {

@@ -33,6 +33,10 @@ _SHARE_ALIKE = 0.6
 """The share of compilations and time after which other kernels are tried, too."""
 _WORTH_DELAYING = 0.95
 """Of a peak, what it comes to at most for forms to be made in a way that copies operands late."""
+_LEAST_PLANS = 3
+"""How many plans are compiled, if there is time at all, before other kernels are tried."""
+_MANY_COPIES = 0.1
+"""Of a peak, what copies make up at least for that to be tried: some stay however late they are."""
 _SMALLEST = 0.02
 """The share of the original's own memory below which no limit is tried."""
 _MOST_ABOUT_LOOPS = 3
@@ -43,6 +47,8 @@ _ABOUT_A_TURN = 16
 """Of what loops are asked to keep less, so large a part is asked for in addition at least."""
 _FAR_LOWER = 0.7
 """The share of a limit below which the same plan means that none needs less."""
+_NEAR = 1.5
+"""Of a limit, what the lowest plan comes to at most for one with little more to be the next."""
 
 
 class Compiler(Protocol):
@@ -130,9 +136,13 @@ class Search:
         """The first form that keeps a limit, or the lowest, of those with operands copied late.
 
         Nothing is computed again in them, with results kept and without. If the lowest needs much
-        less than what there was before, all forms from then on are made in its way.
+        less than what there was before, all forms from then on are made in its way. None is made
+        where copies are too small a part of the peak for that.
         """
         lowest, best = self.lowest, self.options
+        memory = lowest.compiled.memory
+        if memory.live and memory.copied_bytes < memory.step_peak_bytes * _MANY_COPIES:
+            return lowest
         for keep in dict.fromkeys((self.options.keep, NONE)):
             way = replace(best, late_operands=True, keep=keep)
             self.options = way
@@ -200,7 +210,7 @@ class Search:
         plans = _Interval(least_bytes, limit_bytes * 2)
         asked_bytes = limit_bytes
         in_vain = 0
-        while not self._is_over(share) and in_vain < _MOST_IN_VAIN:
+        while not self._has_enough_plans(share) and in_vain < _MOST_IN_VAIN:
             lowest_bytes = self.lowest.step_bytes
             form = self._try(asked_bytes)
             if limit_bytes * _ENOUGH < form.step_bytes <= limit_bytes:
@@ -208,13 +218,22 @@ class Search:
             if form.step_bytes <= limit_bytes:
                 plans.low = max(plans.low, asked_bytes)
             else:
-                plans.exclude(asked_bytes, form)
+                plans.exclude(asked_bytes, form, is_far=form.step_bytes > limit_bytes * _NEAR)
                 in_vain += bool(form.planned_bytes) and form.step_bytes >= lowest_bytes
             asked_bytes = plans.inside(asked_bytes - (form.step_bytes - limit_bytes))
             if asked_bytes < least_bytes or plans.is_narrow(limit_bytes):
                 break
         found = [form for form in self.forms if form.step_bytes <= limit_bytes]
         return max(found, key=lambda form: form.step_bytes, default=None)
+
+    def _has_enough_plans(self, share: float) -> bool:
+        """Whether no further one is made.
+
+        The first does not tell what another one comes to, which has the same bits more often than
+        one with other kernels.
+        """
+        plans = sum(bool(form.planned_bytes) for form in self.forms)
+        return self._is_over(1) or (plans >= _LEAST_PLANS and self._is_over(share))
 
     def _is_over(self, share: float) -> bool:
         is_late = time.monotonic() - self._started > self.seconds * share
@@ -274,27 +293,39 @@ class _Interval:
     low: int
     high: int
     _too_large: dict[int, Form] = field(default_factory=dict)
+    _lowest: Form | None = None
+    _is_far: bool = False
 
     def __post_init__(self) -> None:
         self._most = self.high
 
-    def exclude(self, asked_bytes: int, form: Form) -> None:
-        """Note that the form for a limit is too large: larger ones are, but for the floor."""
+    def exclude(self, asked_bytes: int, form: Form, *, is_far: bool = False) -> None:
+        """Note that the form for a limit is too large: larger ones are, but for the floor.
+
+        Args:
+            asked_bytes: The limit.
+            form: What comes out.
+            is_far: Whether it needs so much that the largest limit is worth a try: where that gives
+                the same form, all do.
+        """
         same = [asked for asked, known in self._too_large.items() if known is form]
         others = [asked for asked, known in self._too_large.items() if known is not form]
         self._too_large[asked_bytes] = form
-        if asked_bytes > max(same, default=0) * _FAR_LOWER:
+        if asked_bytes <= max(same, default=0) * _FAR_LOWER:
+            self._lowest = form
+        self._is_far = is_far and form is self._lowest
+        if form is not self._lowest:
             self.high = min(self.high, asked_bytes)
             return
-        self.low = max(self.low, *same)
+        self.low = max(self.low, asked_bytes, *same)
         self.high = min((asked for asked in others if asked > self.low), default=self._most)
 
     def inside(self, asked_bytes: int) -> int:
-        """A limit, or one half-way where that is known to be of no use."""
+        """A limit, or one half-way or the largest where that is known to be of no use."""
         if self.low < asked_bytes < self.high:
             return asked_bytes
-        return (self.low + self.high) // 2
+        return self.high - 1 if self._is_far else (self.low + self.high) // 2
 
     def is_narrow(self, limit_bytes: int) -> bool:
         """Whether there is nothing left to look for."""
-        return self.high - self.low < limit_bytes * _SMALLEST
+        return self.high - self.low <= max(1, limit_bytes * _SMALLEST)

@@ -14,6 +14,7 @@ from memopt.errors import ExecutionError
 from memopt.item import GrapplerItem
 from memopt.passes import CompiledRematerialization
 from memopt.passes.compiled_rematerialization import ALL, NONE
+from memopt.xla.buffer_assignment import CompiledMemory, LiveValue
 from memopt.xla.search import Form, Search
 
 if TYPE_CHECKING:
@@ -23,15 +24,21 @@ ORIGINAL, FLOOR = 1000, 100
 """What the step needs, and the lowest limit that the planner can keep."""
 
 
-def compiled(step_bytes: int) -> Any:
-    return SimpleNamespace(memory=SimpleNamespace(step_peak_bytes=step_bytes), graph_def=None)
+def compiled(step_bytes: int, copied_bytes: int = 0) -> Any:
+    live = (LiveValue("dot.1", "MatMul", step_bytes), LiveValue("copy.1", "", copied_bytes))
+    return SimpleNamespace(memory=CompiledMemory(step_bytes, 0, 0, live), graph_def=None)
 
 
 class Plans(Search):
     """Looks among plans that need what is told, without making any."""
 
-    def __init__(self, peak_of: Callable[[int], int], alike_bytes: int | None = None) -> None:
-        compiler = SimpleNamespace(compile=lambda _: compiled(ORIGINAL))
+    def __init__(
+        self,
+        peak_of: Callable[[int], int],
+        alike_bytes: int | None = None,
+        copied_bytes: int = ORIGINAL // 2,
+    ) -> None:
+        compiler = SimpleNamespace(compile=lambda _: compiled(ORIGINAL, copied_bytes))
         item = cast("Any", SimpleNamespace(graph_def=GraphDef()))
         super().__init__(item, compiler, CompiledRematerialization(alike=bool(alike_bytes)))
         self.peak_of = peak_of
@@ -104,6 +111,37 @@ def test_operands_are_not_delayed_for_next_to_nothing() -> None:
     assert not search.options.late_operands
 
 
+def test_operands_are_not_delayed_where_the_peak_has_few_copies() -> None:
+    """There is nothing to compile for that."""
+
+    class Early(Plans):
+        def _try(self, limit_bytes: int) -> Form:
+            raise AssertionError(limit_bytes)
+
+    search = Early(lambda planned: planned, copied_bytes=ORIGINAL // 50)
+    assert search.delay_operands(500) is search.original
+
+
+def test_a_slow_compiler_is_asked_for_three_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one tells what the next are made for; other kernels are not tried then."""
+
+    def late(peak_of: Callable[[int], int], now_s: float) -> Plans:
+        search = Plans(peak_of, alike_bytes=10)
+        search._started, search.seconds = 0.0, 10.0
+        monkeypatch.setattr("memopt.xla.search.time.monotonic", lambda: now_s)
+        return search
+
+    found = late(lambda planned: 50 + planned * 3 // 2, 8.0).within(500)
+    assert found is not None
+    assert found.alike
+    search = late(lambda planned: 501 + planned // 10, 8.0)
+    assert search.within(500) is None
+    assert [each.alike for each in search.forms if each.planned_bytes][:4] == [True] * 3 + [False]
+    search = late(lambda planned: 50 + planned * 3 // 2, 10.5)
+    assert search.within(500) is None
+    assert search.forms == [search.original]
+
+
 def test_loading_the_planner_is_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes half a minute once on a machine."""
     search = Plans(lambda planned: planned)
@@ -137,6 +175,21 @@ def test_nothing_is_found_where_nothing_is_small_enough() -> None:
     assert len(search.forms) <= search.most_compilations
 
 
+def test_a_search_for_far_less_than_there_is_ends_soon() -> None:
+    """Where the largest limit has the lowest plan, all limits have."""
+    asked: list[int] = []
+
+    class Watched(Plans):
+        def _try(self, limit_bytes: int) -> Form:
+            asked.append(limit_bytes)
+            return super()._try(limit_bytes)
+
+    search = Watched(lambda planned: planned + 400)
+    assert search.within(FLOOR // 2) is None
+    assert search.lowest.planned_bytes == FLOOR
+    assert len([limit for limit in asked if limit]) == 3
+
+
 def test_loops_that_xla_takes_only_as_they_are_stay() -> None:
     """Other forms of the step are looked for all the same."""
     step = recurrent_step(16, width=16)
@@ -147,7 +200,7 @@ def test_loops_that_xla_takes_only_as_they_are_stay() -> None:
         if any(each.signature.name not in as_it_is for each in graph_def.library.function):
             raise ExecutionError("XLA does not compile it")
         return SimpleNamespace(
-            memory=SimpleNamespace(step_peak_bytes=ORIGINAL, stored=frozenset()),
+            memory=CompiledMemory(ORIGINAL, 0, 0),
             graph_def=graph_def,
         )
 
