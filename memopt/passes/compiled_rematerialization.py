@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from memopt.buffers.buffer_graph import simulate
 from memopt.buffers.compiled_buffers import compiled_buffers
 from memopt.errors import OptionsError
 from memopt.graph.backward import find_backward_nodes
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from memopt.buffers.buffer_graph import BufferGraph
     from memopt.context import Context
-    from memopt.graph.graph import Node, Tensor
+    from memopt.graph.graph import Graph, Node, Tensor
     from memopt.graph.rewriter import Rewriter
     from memopt.rematerialization.limits import Plan
     from memopt.rematerialization.network import Network
@@ -126,15 +127,24 @@ class CompiledRematerialization(Pass):
                 self._delay(rewriter, context, order)
         self._keep(rewriter, context, backward)
 
+    def estimated_bytes(self, graph: Graph, context: Context) -> int:
+        """What a step's own results take at the peak, in bytes, as plans have it without copies."""
+        step, sequence = self._in_order(graph, context)
+        return simulate(step.buffer_graph, sequence).step_peak_bytes
+
+    def _in_order(self, graph: Graph, context: Context) -> tuple[Step, list[int]]:
+        """A step with what its kernels leave in memory, and the order that plans go by."""
+        step = Step.in_context(graph, context)
+        buffers = compiled_buffers(step.buffer_graph, copies_late=self.late_operands)
+        step = replace(step, buffer_graph=buffers)
+        return step, step.sequence(self.scheduler)
+
     def _plan(self, rewriter: Rewriter, context: Context, backward: set[str]) -> list[Node]:
         """Make the copies of a plan, if there is a limit; the nodes in the order that it has."""
         before = rewriter.checkpoint()
         if self.step_limit and self.late_operands:
             self._add_twins(rewriter, context, backward)
-        step = Step.in_context(rewriter.graph, context)
-        buffers = compiled_buffers(step.buffer_graph, copies_late=self.late_operands)
-        step = replace(step, buffer_graph=buffers)
-        sequence = step.sequence(self.scheduler)
+        step, sequence = self._in_order(rewriter.graph, context)
         order = [step.buffer_graph.nodes[number] for number in sequence]
         if not self.step_limit:
             return order

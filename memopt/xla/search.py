@@ -208,7 +208,7 @@ class Search:
         """
         least_bytes = int(self.original.step_bytes * _SMALLEST)
         plans = _Interval(least_bytes, limit_bytes * 2)
-        asked_bytes = limit_bytes
+        asked_bytes = self._first_limit(limit_bytes)
         in_vain = 0
         while not self._has_enough_plans(share) and in_vain < _MOST_IN_VAIN:
             lowest_bytes = self.lowest.step_bytes
@@ -225,6 +225,20 @@ class Search:
                 break
         found = [form for form in self.forms if form.step_bytes <= limit_bytes]
         return max(found, key=lambda form: form.step_bytes, default=None)
+
+    def _first_limit(self, limit_bytes: int) -> int:
+        """What a first plan is made for: less, by what the compiler holds more than is estimated.
+
+        That is much the same for all plans of a step. Of more than half, little is known by that.
+        """
+        if self.options.late_operands:
+            return limit_bytes
+        more_bytes = self._try(0).step_bytes - self._estimate()
+        return limit_bytes - max(0, min(more_bytes, limit_bytes // 2))
+
+    def _estimate(self) -> int:
+        """What plans take the step for that nothing is computed again in, in bytes."""
+        return self._starts[self.loops].estimated_bytes(self.gradients, self.options)
 
     def _has_enough_plans(self, share: float) -> bool:
         """Whether no further one is made.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from memopt.item import GrapplerItem
     from memopt.passes.base import Pass
     from memopt.passes.checkpoint_loops import CheckpointLoops
+    from memopt.passes.compiled_rematerialization import CompiledRematerialization
     from memopt.result import PassReport
     from memopt.xla.buffer_assignment import CompiledMemory
 
@@ -49,6 +50,26 @@ class StartingPoint(NamedTuple):
         Raises:
             PassError: A pass fails.
         """
+        graph, _, reports = self._run(passes, memory)
+        # Bodies in the place of calls are for the other passes alone.
+        if not any(report.edits for report in reports if report.name != InlineCalls.name):
+            return self._replace(reports=(*self.reports, *reports))
+        item = replace(self.item, graph_def=to_graph_def(graph))
+        return StartingPoint(item, (*self.reports, *reports))
+
+    def estimated_bytes(self, passes: Sequence[Pass], plans: CompiledRematerialization) -> int:
+        """What plans take the step's own memory for, after passes.
+
+        Raises:
+            PassError: A pass fails.
+        """
+        graph, context, _ = self._run(passes)
+        return plans.estimated_bytes(graph, context)
+
+    def _run(
+        self, passes: Sequence[Pass], memory: CompiledMemory | None = None
+    ) -> tuple[Graph, Context, tuple[PassReport, ...]]:
+        """What passes make of it, what they knew, and what they did."""
         item = self.item
         graph = from_graph_def(item.graph_def)
         # What a pass adds to what is known is for this form alone.
@@ -60,11 +81,7 @@ class StartingPoint(NamedTuple):
         failures = [report.failure for report in reports if report.failure]
         if failures:
             raise PassError(failures[0])
-        # Bodies in the place of calls are for the other passes alone.
-        if not any(report.edits for report in reports if report.name != InlineCalls.name):
-            return self._replace(reports=(*self.reports, *reports))
-        item = replace(item, graph_def=to_graph_def(graph))
-        return StartingPoint(item, (*self.reports, *reports))
+        return graph, context, reports
 
 
 def starting_point(item: GrapplerItem, loops: CheckpointLoops | None) -> StartingPoint:

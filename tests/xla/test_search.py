@@ -37,12 +37,17 @@ class Plans(Search):
         peak_of: Callable[[int], int],
         alike_bytes: int | None = None,
         copied_bytes: int = ORIGINAL // 2,
+        estimated_bytes: int = ORIGINAL,
     ) -> None:
         compiler = SimpleNamespace(compile=lambda _: compiled(ORIGINAL, copied_bytes))
         item = cast("Any", SimpleNamespace(graph_def=GraphDef()))
         super().__init__(item, compiler, CompiledRematerialization(alike=bool(alike_bytes)))
         self.peak_of = peak_of
         self.alike_bytes = alike_bytes or 0
+        self.estimated_bytes = estimated_bytes
+
+    def _estimate(self) -> int:
+        return self.estimated_bytes
 
     def _try(self, limit_bytes: int) -> Form:
         if not limit_bytes:
@@ -63,6 +68,16 @@ def test_plans_are_made_for_less_by_what_they_need_more(limit: int) -> None:
     assert form is not None
     assert 0.92 * limit < form.step_bytes <= limit
     assert len(search.forms) <= 4
+
+
+@pytest.mark.parametrize(("limit", "asked"), [(500, 350), (280, 140), (900, 750)])
+def test_a_first_plan_is_made_for_less_by_what_the_estimate_misses(limit: int, asked: int) -> None:
+    """But for no less than half."""
+    search = Plans(lambda planned: planned + 150, estimated_bytes=ORIGINAL - 150)
+    assert search._first_limit(limit) == asked
+    assert search.within(limit) is not None
+    assert search.forms[1].planned_bytes == asked
+    assert Plans(lambda planned: planned, estimated_bytes=1500)._first_limit(limit) == limit
 
 
 def test_the_lowest_plan_need_not_be_the_lowest_peak() -> None:
