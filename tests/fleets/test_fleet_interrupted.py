@@ -28,7 +28,10 @@ def test_what_is_done_is_kept(models: Path, tmp_path: Path, how: signal.Signals)
     out = tmp_path / "out"
     command = [sys.executable, "-m", "memopt", "fleet", str(models / "step.pb"), "-o", str(out)]
     command += ["--budget", BUDGETS, "--jobs", "1", "--algorithm", "standard"]
+    # Who runs tests in the background of a shell has them ignore SIGINT, and all that they start.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    signal.signal(signal.SIGINT, before)
     children = _children_once_busy(driver.pid, out / JOURNAL)
     begun_s = time.monotonic()
     driver.send_signal(how)
