@@ -192,23 +192,25 @@ class Search:
             again = self.run_turns_again(limit_bytes)
             if again.step_bytes <= limit_bytes:
                 return again
-        found = self._approach(limit_bytes, _SHARE_ALIKE if self.options.alike else 1)
+        first_bytes = self._first_limit(limit_bytes)
+        share = _SHARE_ALIKE if self.options.alike else 1
+        found = self._approach(limit_bytes, first_bytes, share)
         if found is None and self.options.alike:
             # It takes some memory; what is computed in other kernels may have the same bits.
             self.options = replace(self.options, alike=False)
-            found = self._approach(limit_bytes)
+            found = self._approach(limit_bytes, first_bytes)
         return found
 
-    def _approach(self, limit_bytes: int, share: float = 1) -> Form | None:
+    def _approach(self, limit_bytes: int, asked_bytes: int, share: float = 1) -> Form | None:
         """Plan within the limit, and within less until the compiler says that it is kept.
 
         Args:
             limit_bytes: Of the step's own memory.
+            asked_bytes: What the first plan is made for.
             share: Of all compilations and of all time, what may be over at the end.
         """
         least_bytes = int(self.original.step_bytes * _SMALLEST)
         plans = _Interval(least_bytes, limit_bytes * 2)
-        asked_bytes = self._first_limit(limit_bytes)
         in_vain = 0
         while not self._has_enough_plans(share) and in_vain < _MOST_IN_VAIN:
             lowest_bytes = self.lowest.step_bytes
@@ -218,9 +220,12 @@ class Search:
             if form.step_bytes <= limit_bytes:
                 plans.low = max(plans.low, asked_bytes)
             else:
-                plans.exclude(asked_bytes, form, is_far=form.step_bytes > limit_bytes * _NEAR)
+                plans.exclude(asked_bytes, form)
                 in_vain += bool(form.planned_bytes) and form.step_bytes >= lowest_bytes
-            asked_bytes = plans.inside(asked_bytes - (form.step_bytes - limit_bytes))
+            over_bytes = form.step_bytes - limit_bytes
+            # Where the largest limit gives the lowest plan as well, all do.
+            is_far = plans.is_lowest(form) and form.step_bytes > limit_bytes * _NEAR
+            asked_bytes = plans.inside(asked_bytes - over_bytes, is_far=is_far)
             if asked_bytes < least_bytes or plans.is_narrow(limit_bytes):
                 break
         found = [form for form in self.forms if form.step_bytes <= limit_bytes]
@@ -308,37 +313,37 @@ class _Interval:
     high: int
     _too_large: dict[int, Form] = field(default_factory=dict)
     _lowest: Form | None = None
-    _is_far: bool = False
 
     def __post_init__(self) -> None:
         self._most = self.high
 
-    def exclude(self, asked_bytes: int, form: Form, *, is_far: bool = False) -> None:
-        """Note that the form for a limit is too large: larger ones are, but for the floor.
-
-        Args:
-            asked_bytes: The limit.
-            form: What comes out.
-            is_far: Whether it needs so much that the largest limit is worth a try: where that gives
-                the same form, all do.
-        """
+    def exclude(self, asked_bytes: int, form: Form) -> None:
+        """Note that the form for a limit is too large: larger ones are, but for the floor."""
         same = [asked for asked, known in self._too_large.items() if known is form]
         others = [asked for asked, known in self._too_large.items() if known is not form]
         self._too_large[asked_bytes] = form
         if asked_bytes <= max(same, default=0) * _FAR_LOWER:
             self._lowest = form
-        self._is_far = is_far and form is self._lowest
         if form is not self._lowest:
             self.high = min(self.high, asked_bytes)
             return
         self.low = max(self.low, asked_bytes, *same)
         self.high = min((asked for asked in others if asked > self.low), default=self._most)
 
-    def inside(self, asked_bytes: int) -> int:
-        """A limit, or one half-way or the largest where that is known to be of no use."""
+    def is_lowest(self, form: Form) -> bool:
+        """Whether a form is known to be that of the least for the planner."""
+        return form is self._lowest
+
+    def inside(self, asked_bytes: int, *, is_far: bool) -> int:
+        """A limit; where that is known to be of no use the largest, or one half-way.
+
+        Args:
+            asked_bytes: The limit.
+            is_far: Whether half-way is not far enough.
+        """
         if self.low < asked_bytes < self.high:
             return asked_bytes
-        return self.high - 1 if self._is_far else (self.low + self.high) // 2
+        return self.high - 1 if is_far else (self.low + self.high) // 2
 
     def is_narrow(self, limit_bytes: int) -> bool:
         """Whether there is nothing left to look for."""

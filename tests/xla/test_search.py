@@ -138,7 +138,7 @@ def test_operands_are_not_delayed_where_the_peak_has_few_copies() -> None:
 
 
 def test_a_slow_compiler_is_asked_for_three_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one tells what the next are made for; other kernels are not tried then."""
+    """The first one tells what the next are made for; other kernels are tried after them."""
 
     def late(peak_of: Callable[[int], int], now_s: float) -> Plans:
         search = Plans(peak_of, alike_bytes=10)
