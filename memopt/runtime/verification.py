@@ -20,20 +20,20 @@ from memopt.display import (
 from memopt.errors import ExecutionError, InvalidGraphError, OptionsError
 from memopt.graph.final import is_final
 from memopt.progress import Task, task
-from memopt.runtime.comparison import compare_values, tolerate
+from memopt.runtime.comparison import tolerate
 from memopt.runtime.process import step_process
+from memopt.runtime.reference import Runs, reference
 from memopt.runtime.settings import Settings, is_deterministic_here
-from memopt.runtime.values import load_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     import numpy.typing as npt
 
     from memopt.runtime.comparison import Difference
     from memopt.runtime.process import StepProcess
     from memopt.runtime.program import Program
+    from memopt.runtime.reference import Reference, Results
     from memopt.runtime.replay import Measurement
     from memopt.runtime.settings import Mode
 
@@ -159,37 +159,6 @@ class Verification(Paged):
         return "equal within " + ("chance" if self.own_changes else "Grappler's changes")
 
 
-@dataclass(frozen=True)
-class _Results:
-    """What a program computed: files with the outputs of each step, variables at the end."""
-
-    outputs: tuple[Path, ...]
-    variables: Mapping[str, npt.NDArray[Any]]
-
-
-class _Runs(NamedTuple):
-    """The steps that both run.
-
-    Attributes:
-        steps: How many.
-        first_inputs: With which one more is run before them; `None` for none.
-        inputs: With which they are run.
-    """
-
-    steps: int
-    first_inputs: Mapping[str, npt.NDArray[Any]] | None
-    inputs: Mapping[str, npt.NDArray[Any]]
-
-    def results(self, process: StepProcess) -> _Results:
-        """What they compute in a process."""
-        first: tuple[Path, ...] = ()
-        if self.first_inputs is not None:
-            process.feed(self.first_inputs)
-            first = process.run(1)
-            process.feed(self.inputs)
-        return _Results((*first, *process.run(self.steps)), process.variables())
-
-
 def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a default
     original: Program,
     rewritten: Program,
@@ -231,41 +200,68 @@ def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a 
     original = original.with_values(inputs, variables, seed)
     _check_same_interface(original, rewritten)
     rewritten = original.replace_graph(rewritten.item.graph_def)
-    is_settled = is_final(rewritten.item.graph_def) or original.item.compiled
     settings = Settings(
-        mode=mode or ("as-is" if is_settled else "exact"), deterministic=is_deterministic_here()
+        mode=mode or ("as-is" if _is_settled(original, rewritten) else "exact"),
+        deterministic=is_deterministic_here(),
     )
+    runs = Runs(steps, first_inputs, original.inputs)
+    with reference(original, settings, runs) as first:
+        return verify_against(first, rewritten, timing_rounds, memory_limit_bytes)
+
+
+def verify_against(
+    original: Reference,
+    rewritten: Program,
+    timing_rounds: int = 0,
+    memory_limit_bytes: int | None = None,
+) -> Verification:
+    """Run a rewritten step in a fresh process and compare all that it computes; as above.
+
+    Args:
+        original: The step before the rewrite, in its process.
+        rewritten: The step after it, with the same values.
+        timing_rounds: How often to time both in turns; 0 for not at all.
+        memory_limit_bytes: A limit that the rewritten step has to keep.
+
+    Raises:
+        ExecutionError: A run failed; `OutOfMemoryError` if the limit was too low.
+    """
+    program, settings, runs = original.program, original.settings, original.runs
     limited = dataclasses.replace(settings, memory_limit_bytes=memory_limit_bytes)
-    runs = _Runs(steps, first_inputs, original.inputs)
     with (
-        step_process(original, settings) as first,
-        step_process(rewritten, limited) as second,
+        step_process(rewritten, limited) as process,
         task("running", _STAGES + timing_rounds, is_even=False) as under_way,
     ):
         under_way.say("the original")
-        expected = runs.results(first)
+        expected = original.results()
         under_way.advance(note="the rewritten step")
-        differences = _differences(expected, runs.results(second))
+        differences = expected.differences(runs.results(process))
         under_way.advance(note="comparing")
         compared = _Compared(settings, runs, expected, differences)
-        own = _own_changes(original, compared)
+        own = _own_changes(program, compared)
         if own:
             under_way.say("both again, with deterministic kernels")
-            compared = _compare_deterministic(original, rewritten, limited, compared)
-        changes = [] if is_settled else _grappler_changes(original, compared)
+            compared = _compare_deterministic(program, rewritten, limited, compared)
+        is_settled = _is_settled(program, rewritten)
+        changes = [] if is_settled else _grappler_changes(program, compared)
         by_chance = [] if compared.settings.deterministic else own
         under_way.advance(note="measuring")
         return Verification(
             differences=tuple(tolerate(compared.differences, [*changes, *by_chance])),
-            original=first.measure(),
-            rewritten=second.measure(),
-            timing=time_in_turns(first, second, timing_rounds, under_way),
+            original=original.process.measure(),
+            rewritten=process.measure(),
+            timing=time_in_turns(original.process, process, timing_rounds, under_way),
             mode=settings.mode,
-            steps=steps,
+            steps=runs.steps,
             grappler_changes=tuple(changes),
             own_changes=tuple(own),
             deterministic=compared.settings.deterministic,
         )
+
+
+def _is_settled(original: Program, rewritten: Program) -> bool:
+    """Whether Grappler changes neither of them any more."""
+    return is_final(rewritten.item.graph_def) or original.item.compiled
 
 
 class _Compared(NamedTuple):
@@ -279,8 +275,8 @@ class _Compared(NamedTuple):
     """
 
     settings: Settings
-    runs: _Runs
-    expected: _Results
+    runs: Runs
+    expected: Results
     differences: list[Difference]
 
 
@@ -290,7 +286,7 @@ def _own_changes(original: Program, compared: _Compared) -> list[Difference]:
     if settings.deterministic or not differences:
         return []
     with step_process(original, settings) as process:
-        return _differences(expected, runs.results(process))
+        return expected.differences(runs.results(process))
 
 
 def _compare_deterministic(
@@ -305,7 +301,7 @@ def _compare_deterministic(
             expected = runs.results(first)
         except ExecutionError:
             return compared
-        return _Compared(settings, runs, expected, _differences(expected, runs.results(second)))
+        return _Compared(settings, runs, expected, expected.differences(runs.results(second)))
 
 
 def _check_same_interface(original: Program, rewritten: Program) -> None:
@@ -325,16 +321,7 @@ def _grappler_changes(original: Program, compared: _Compared) -> list[Difference
         return []
     without = dataclasses.replace(settings, grappler=False)
     with step_process(original, without) as process:
-        return _differences(expected, runs.results(process))
-
-
-def _differences(expected: _Results, results: _Results) -> list[Difference]:
-    differences: list[Difference] = []
-    pairs = zip(expected.outputs, results.outputs, strict=True)
-    for step, (before, after) in enumerate(pairs):
-        differences += compare_values("output", step, load_values(before), load_values(after))
-    steps = len(expected.outputs)
-    return differences + compare_values("variable", steps, expected.variables, results.variables)
+        return expected.differences(runs.results(process))
 
 
 def time_in_turns(

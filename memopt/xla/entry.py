@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,10 +16,9 @@ from memopt.passes.pooling_gradients import PoolingGradients
 from memopt.rematerialization.algorithms import BEST
 from memopt.runtime.function import build_function
 from memopt.runtime.program import Program
-from memopt.runtime.step_graph import node_name
-from memopt.runtime.verification import verify_programs
-from memopt.shapes.assumed import declared_shapes, with_sizes_of
+from memopt.shapes.assumed import with_sizes_of
 from memopt.xla.compiler import compiler_process, compiles_for_cpu
+from memopt.xla.equality import Equality
 from memopt.xla.records import recording_compiler
 from memopt.xla.search import Search
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 WORTH_IT = 0.95
 """Without a budget that is kept, a function that would need more than this share stays as it is."""
-_STEPS = 2
-_FEWEST_TO_HALVE = 2
 PLANNING_SECONDS = 10.0
 
 
@@ -177,11 +175,14 @@ def rewrite_program(program: Program, options: CompiledOptions) -> Found:
     """
     program = replace(program, item=with_sizes_of(program.item, program.inputs))
     started = time.monotonic()
-    found = _look(program, options)
-    if found.equal is False and options.same_bits and found.has_other_gradients:
-        # It may be their place in kernels with others that moved a bit.
-        left_s = options.seconds - (time.monotonic() - started)
-        found = _look(program, replace(options, seconds=left_s), other_gradients=False)
+    with recording_compiler(program, remembers=options.remembers) as compiler, ExitStack() as stack:
+        tools = _Tools(compiler, Equality(program, compiler, stack))
+        found = _look(program, options, tools)
+        if found.equal is False and options.same_bits and found.has_other_gradients:
+            # It may be their place in kernels with others that moved a bit.
+            left_s = options.seconds - (time.monotonic() - started)
+            hurried = replace(options, seconds=left_s)
+            found = _look(program, hurried, tools, other_gradients=False)
     if found.equal is False and options.same_bits:
         if found.limit_bytes and not options.nearest:
             raise _other_bits(found.search, found.form, found.limit_bytes)
@@ -212,29 +213,37 @@ class Found(NamedTuple):
         return any(each.name in names and each.edits for each in reports)
 
 
-def _look(program: Program, options: CompiledOptions, *, other_gradients: bool = True) -> Found:
-    with recording_compiler(program, remembers=options.remembers) as compiler:
-        search = Search(
-            program.item,
-            compiler,
-            CompiledRematerialization(
-                keep=EXACT if options.same_bits else ALL,
-                alike=options.same_bits,
-                algorithm=options.algorithm,
-                scheduler=options.scheduler,
-                planning_seconds=options.planning_seconds,
-                cache_plans=options.remembers,
-            ),
-            most_compilations=options.most_compilations,
-            seconds=options.seconds,
-            gradients=_gradients() if other_gradients else (),
-        )
-        limit_bytes, form = find_form(search, options)
-        equal = _is_equal(program, form, search, compiler)
-        if equal is False and options.nearest and options.same_bits:
-            other = _worth_it(search.lowest_alike, search.original)
-            if other not in (form, search.original):
-                form, equal = other, _is_equal(program, other, search, compiler)
+class _Tools(NamedTuple):
+    """What a search asks: the compiler, and whether bits are the same."""
+
+    compiler: RecordingCompiler
+    equality: Equality
+
+
+def _look(
+    program: Program, options: CompiledOptions, tools: _Tools, *, other_gradients: bool = True
+) -> Found:
+    search = Search(
+        program.item,
+        tools.compiler,
+        CompiledRematerialization(
+            keep=EXACT if options.same_bits else ALL,
+            alike=options.same_bits,
+            algorithm=options.algorithm,
+            scheduler=options.scheduler,
+            planning_seconds=options.planning_seconds,
+            cache_plans=options.remembers,
+        ),
+        most_compilations=options.most_compilations,
+        seconds=options.seconds,
+        gradients=_gradients() if other_gradients else (),
+    )
+    limit_bytes, form = find_form(search, options)
+    equal = tools.equality.holds_for(form, search.original)
+    if equal is False and options.nearest and options.same_bits:
+        other = _worth_it(search.lowest_alike, search.original)
+        if other not in (form, search.original):
+            form, equal = other, tools.equality.holds_for(other, search.original)
     return Found(search, limit_bytes, form, equal)
 
 
@@ -293,43 +302,6 @@ def check_shapes(function: ConcreteFunction) -> None:
                 f"{tensor.shape} before; trace it with arguments of known shapes",
                 node=tensor.op.name,
             )
-
-
-def _is_equal(
-    program: Program, form: Form, search: Search, compiler: RecordingCompiler
-) -> bool | None:
-    """Whether a form computes what the original computes; `None` if it is the original."""
-    if form is search.original:
-        return None
-    known = compiler.recall_equal(form.compiled.graph_def)
-    if known is not None:
-        return known
-    rewritten = program.replace_graph(form.compiled.graph_def)
-    compared = verify_programs(
-        program,
-        rewritten,
-        steps=_STEPS,
-        timing_rounds=0,
-        first_inputs=_smaller_batch(program),
-    )
-    compiler.keep_equal(form.compiled.graph_def, is_equal=compared.equal)
-    return compared.equal
-
-
-def _smaller_batch(program: Program) -> Mapping[str, Any] | None:
-    """Inputs of half the samples, as the last batch may have; `None` where sizes are fixed."""
-    assumed = program.item.assumed_shapes
-    declared = {node.name: declared_shapes(node) for node in program.item.graph_def.node}
-    open_inputs = [
-        name
-        for name in program.inputs
-        if (node := node_name(name)) in assumed and (declared[node][0] or ())[:1] == (-1,)
-    ]
-    sizes = {len(program.inputs[name]) for name in open_inputs}
-    if len(sizes) != 1 or min(sizes) < _FEWEST_TO_HALVE:
-        return None
-    half = min(sizes) // 2
-    return {**program.inputs, **{name: program.inputs[name][:half] for name in open_inputs}}
 
 
 def _other_bits(search: Search, form: Form, limit_bytes: int) -> BudgetError:

@@ -15,7 +15,7 @@ from memopt.xla.buffer_assignment import CompiledMemory
 from memopt.xla.compiler import FLAGS, Compiled, compiler_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
@@ -37,6 +37,7 @@ class RecordingCompiler:
         self._remembers = remembers
         self._stack = stack
         self._process: CompilerProcess | None = None
+        self._after_first: Callable[[], object] | None = None
         self._facts = _facts_of(program) if remembers else b""
 
     def compile(self, graph_def: GraphDef) -> Compiled:
@@ -51,6 +52,10 @@ class RecordingCompiler:
         plain = {"memory": compiled.memory.to_json(), "seconds": compiled.seconds}
         _KEPT.keep(digest, json.dumps(plain).encode())
         return compiled
+
+    def after_first(self, what: Callable[[], object]) -> None:
+        """Have something done once a form was compiled, and not remembered."""
+        self._after_first = what
 
     def recall_equal(self, graph_def: GraphDef) -> bool | None:
         """Whether a form computed the same bits as the program; `None` if that is not known."""
@@ -67,7 +72,11 @@ class RecordingCompiler:
     def _compile(self, graph_def: GraphDef) -> Compiled:
         if self._process is None:
             self._process = self._stack.enter_context(compiler_process(self._program))
-        return self._process.compile(graph_def)
+        compiled = self._process.compile(graph_def)
+        if self._after_first is not None:
+            self._after_first()
+            self._after_first = None
+        return compiled
 
     def _digest(self, *graph_defs: GraphDef) -> str:
         digest = hashlib.sha256(self._facts)

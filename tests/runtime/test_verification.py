@@ -251,16 +251,16 @@ def test_a_wrong_rewrite_of_such_a_step_is_found(embedding: Program) -> None:
 def test_without_deterministic_kernels_what_differs_by_chance_is_accepted(
     embedding: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from memopt.runtime.verification import _Runs
+    from memopt.runtime.reference import Runs
 
-    run = _Runs.results
+    run = Runs.results
 
-    def results(runs: _Runs, process: Any) -> Any:
+    def results(runs: Runs, process: Any) -> Any:
         if process._settings.deterministic:
             raise ExecutionError("there is no deterministic kernel")
         return run(runs, process)
 
-    monkeypatch.setattr(_Runs, "results", results)
+    monkeypatch.setattr(Runs, "results", results)
     for _ in range(5):
         verification = verify_programs(embedding, embedding, steps=2, timing_rounds=0)
         if verification.own_changes:

@@ -82,7 +82,7 @@ def test_a_compiled_step_keeps_a_budget_with_the_same_bits(
 def test_a_compiled_step_stays_as_it_is_rather_than_compute_other_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memopt.xla.entry._is_equal", lambda *_: False)
+    monkeypatch.setattr("memopt.xla.entry.Equality.holds_for", lambda *_: False)
     path = save_network(tmp_path / "compiled", compiled=True)
     with pytest.raises(BudgetError, match=r"XLA compiles it, and .* other last bits"):
         memopt.optimize_saved_model(path, tmp_path / "out", budget="60%")

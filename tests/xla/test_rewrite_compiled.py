@@ -168,7 +168,7 @@ def test_calls_and_variables_stay(relu_step: ConcreteFunction, half_step: Concre
 def test_other_last_bits_are_refused_unless_accepted(
     relu_step: ConcreteFunction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memopt.xla.entry._is_equal", lambda *_: False)
+    monkeypatch.setattr("memopt.xla.entry.Equality.holds_for", lambda *_: False)
     with pytest.raises(BudgetError, match="same_bits=False"):
         memopt.rewrite(relu_step, budget="50%")
     assert memopt.rewrite(relu_step, budget="50%", same_bits=False) is not relu_step
@@ -281,7 +281,7 @@ def test_what_was_compiled_and_compared_before_is_not_again(
     first = rewrite()
     with monkeypatch.context() as patch:
         patch.setattr("memopt.xla.records.compiler_process", fail)
-        patch.setattr("memopt.xla.entry.verify_programs", fail)
+        patch.setattr("memopt.xla.equality.verify_against", fail)
         assert rewrite() == first
         # With other flags XLA says other things.
         patch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX")
