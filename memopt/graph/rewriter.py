@@ -47,6 +47,8 @@ class Edit(NamedTuple):
         touches: What kinds of change were made.
         decisions: The decisions that it consists of, where there are several; what matters most
             comes first.
+        planned_bytes: What the step's own results take at the peak by the plan that it carries out;
+            0 where it carries out none.
     """
 
     reason: str
@@ -57,6 +59,7 @@ class Edit(NamedTuple):
     holds: tuple[str, ...]
     touches: frozenset[Touches]
     decisions: tuple[Decision, ...] = ()
+    planned_bytes: int = 0
 
     def __repr__(self) -> str:
         return _overview(self).text()
@@ -110,9 +113,11 @@ class OpenEdit:
         releases: tuple[str, ...],
         holds: tuple[str, ...],
         decisions: tuple[Decision, ...],
+        planned_bytes: int,
     ) -> None:
         self._rewriter = rewriter
         self._decisions = decisions
+        self._planned_bytes = planned_bytes
         self._start = rewriter.checkpoint()
         self.reason = reason
         self.releases = releases
@@ -139,6 +144,7 @@ class OpenEdit:
             self.holds,
             frozenset(self.touches),
             self._decisions,
+            self._planned_bytes,
         )
 
 
@@ -178,6 +184,7 @@ class Rewriter:
         releases: Iterable[Tensor] = (),
         holds: Iterable[Tensor] = (),
         decisions: Iterable[Decision] = (),
+        planned_bytes: int = 0,
     ) -> OpenEdit:
         """Make the changes of one edit: `with rewriter.edit(reason): ...`.
 
@@ -186,13 +193,14 @@ class Rewriter:
             releases: Tensors that need not be kept any longer because of the edit.
             holds: Tensors that must be kept longer because of it.
             decisions: What it consists of, for the report.
+            planned_bytes: What the step's own results take at the peak, if it carries out a plan.
 
         Raises:
             RewriteError: Another edit is open.
         """
         released = tuple(tensor.name for tensor in releases)
         held = tuple(tensor.name for tensor in holds)
-        return OpenEdit(self, reason, released, held, tuple(decisions))
+        return OpenEdit(self, reason, released, held, tuple(decisions), planned_bytes)
 
     def open_edit(self, edit: OpenEdit) -> None:
         """Begin an edit; `with rewriter.edit(reason)` does it."""

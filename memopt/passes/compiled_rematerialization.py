@@ -169,7 +169,9 @@ class CompiledRematerialization(Pass):
 
         if not self.alike:
             context = replace(context, stored=frozenset())
-        with rewriter.edit(reason, decisions=explain(plan.done, limits.forms)):
+        decisions = explain(plan.done, limits.forms)
+        own_bytes = plan.peak_bytes - step.buffer_graph.held_bytes
+        with rewriter.edit(reason, decisions=decisions, planned_bytes=own_bytes):
             order = apply_copies(rewriter, plan.done, context)
             order = copy_operands(rewriter, context, order)
             hold_copies(rewriter, context, order, self._triggers(rewriter, context))
@@ -178,7 +180,8 @@ class CompiledRematerialization(Pass):
 
     def _make_plan(self, network: Network, limits: Limits) -> Plan:
         if self.cache_plans:
-            return PlanCache(str(self)).plan(self.algorithm, network, limits)
+            # How copies are put into kernels is no part of a plan.
+            return PlanCache(str(replace(self, alike=False))).plan(self.algorithm, network, limits)
         return make_plan(self.algorithm, network, limits)
 
     def _triggers(self, rewriter: Rewriter, context: Context) -> Triggers:

@@ -17,6 +17,8 @@ from memopt.shapes.function_calls import has_loops_anywhere
 from memopt.xla.starting_point import StartingPoint, starting_point
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
     from memopt.item import GrapplerItem
@@ -67,12 +69,14 @@ class Form:
         reports: What passes did; empty for the original.
         planned_bytes: The limit of the step's own memory that the plan was made for; 0 for none.
         alike: Whether copies are in kernels like those of their originals, if there are any.
+        least_bytes: What the plan comes to, as estimated, if none was found for that limit; else 0.
     """
 
     compiled: Compiled
     reports: tuple[PassReport, ...] = ()
     planned_bytes: int = 0
     alike: bool = True
+    least_bytes: int = 0
 
     @property
     def step_bytes(self) -> int:
@@ -284,7 +288,7 @@ class Search:
             lean = self._starts.get(None) if self.loops else None
             self._starts[self.loops] = lean or StartingPoint(self.item)
             return self._try(limit_bytes)
-        form = Form(compiled, reports, limit_bytes, alike)
+        form = Form(compiled, reports, limit_bytes, alike, _least_bytes(reports, limit_bytes))
         self.forms.append(form)
         return form
 
@@ -299,6 +303,13 @@ class Search:
         passes = [*self.gradients, replace(self.options, step_limit=limit_bytes)]
         found = self._starts[self.loops].rewritten(passes, self.original.compiled.memory)
         return found.item.graph_def, found.reports
+
+
+def _least_bytes(reports: Iterable[PassReport], limit_bytes: int) -> int:
+    """What a plan comes to that does not keep the limit which it was made for; 0 if it does."""
+    edits = [edit for report in reports for edit in report.edits]
+    planned_bytes = max((edit.planned_bytes for edit in edits), default=0)
+    return planned_bytes if planned_bytes > limit_bytes else 0
 
 
 @dataclass
@@ -322,12 +333,12 @@ class _Interval:
         same = [asked for asked, known in self._too_large.items() if known is form]
         others = [asked for asked, known in self._too_large.items() if known is not form]
         self._too_large[asked_bytes] = form
-        if asked_bytes <= max(same, default=0) * _FAR_LOWER:
+        if form.least_bytes or asked_bytes <= max(same, default=0) * _FAR_LOWER:
             self._lowest = form
         if form is not self._lowest:
             self.high = min(self.high, asked_bytes)
             return
-        self.low = max(self.low, asked_bytes, *same)
+        self.low = max(self.low, asked_bytes, form.least_bytes - 1, *same)
         self.high = min((asked for asked in others if asked > self.low), default=self._most)
 
     def is_lowest(self, form: Form) -> bool:

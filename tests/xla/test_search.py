@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -203,6 +204,38 @@ def test_a_search_for_far_less_than_there_is_ends_soon() -> None:
     assert search.within(FLOOR // 2) is None
     assert search.lowest.planned_bytes == FLOOR
     assert len([limit for limit in asked if limit]) == 3
+
+
+class Least(Plans):
+    """Plans that say where they do not keep the limit that they were made for."""
+
+    def _try(self, limit_bytes: int) -> Form:
+        form = super()._try(limit_bytes)
+        return replace(form, least_bytes=FLOOR) if 0 < limit_bytes < FLOOR else form
+
+
+def test_one_plan_tells_that_no_limit_has_another() -> None:
+    search = Least(lambda planned: planned + 400, alike_bytes=10)
+    assert search.within(FLOOR // 3) is None
+    planned = [form for form in search.forms if form.planned_bytes]
+    assert [form.alike for form in planned] == [True, False]
+
+
+def test_a_plan_that_comes_to_more_than_it_was_made_for_is_not_made_again() -> None:
+    """Larger limits may have a lower peak all the same."""
+    asked: list[int] = []
+
+    class Watched(Least):
+        def _try(self, limit_bytes: int) -> Form:
+            asked.append(limit_bytes)
+            return super()._try(limit_bytes)
+
+    search = Watched(lambda planned: 90 if planned > FLOOR * 3 // 2 else 400)
+    form = search.within(FLOOR - 1)
+    assert form is not None
+    assert form.step_bytes == 90
+    assert [limit for limit in asked if limit][:1] == [FLOOR - 1]
+    assert all(limit >= FLOOR for limit in asked if limit and limit != FLOOR - 1)
 
 
 def test_loops_that_xla_takes_only_as_they_are_stay() -> None:
