@@ -37,6 +37,7 @@ class Context:
         data_ends: Whether data that the graph reads may come to an end: see `GrapplerItem`.
         stored: Where XLA compiles the graph: names of the operations whose results it puts in
             memory and computes nowhere else, of the graph as it is; empty if nobody knows.
+        library_sums: There, those of its sums that a library adds up.
     """
 
     properties: Properties
@@ -52,6 +53,7 @@ class Context:
     in_function: bool = False
     data_ends: bool = True
     stored: frozenset[str] = frozenset()
+    library_sums: frozenset[str] = frozenset()
 
     @classmethod
     def of_item(

@@ -27,6 +27,7 @@ from memopt.rematerialization.rewriting.kept_results import find_kept, may_round
 from memopt.rematerialization.rewriting.late_operands import delay_operands
 from memopt.rematerialization.rewriting.memory_limit import printed_bytes
 from memopt.rematerialization.rewriting.same_kernels import copy_operands, store_copies
+from memopt.rematerialization.rewriting.same_sums import keep_sums
 from memopt.rematerialization.rewriting.segment_triggers import hold_copies
 from memopt.rematerialization.rewriting.summary import describe
 from memopt.sequencing.orders import SEQUENCERS
@@ -59,7 +60,8 @@ class CompiledRematerialization(Pass):
        `compiled_buffers`.
     2. Each run of copies waits, by data, for what is made just before it: see `hold_copies`.
        Neither an order nor control edges are added; XLA would drop them. Copies are put into
-       kernels like those of their originals, if that is asked for: see `same_kernels`.
+       kernels like those of their originals, if that is asked for: see `same_kernels`. Sums are
+       added up by what added them up before: see `same_sums`.
     3. Operands of convolutions wait for the last of them, if that is asked for. Then what their
        kernels compute as they copy it is planned for by itself: see `add_fused_twins`.
     4. Results of the forward part that the backward part reads, and that XLA would have it compute
@@ -167,15 +169,15 @@ class CompiledRematerialization(Pass):
         # Not before it is used: it needs numpy.
         from memopt.rematerialization.planned.decisions import explain
 
-        if not self.alike:
-            context = replace(context, stored=frozenset())
+        kernels = context if self.alike else replace(context, stored=frozenset())
         decisions = explain(plan.done, limits.forms)
         own_bytes = plan.peak_bytes - step.buffer_graph.held_bytes
         with rewriter.edit(reason, decisions=decisions, planned_bytes=own_bytes):
-            order = apply_copies(rewriter, plan.done, context)
-            order = copy_operands(rewriter, context, order)
-            hold_copies(rewriter, context, order, self._triggers(rewriter, context))
-            store_copies(rewriter, context, order)
+            order = apply_copies(rewriter, plan.done, kernels)
+            order = copy_operands(rewriter, kernels, order)
+            hold_copies(rewriter, kernels, order, self._triggers(rewriter, kernels))
+            store_copies(rewriter, kernels, order)
+            keep_sums(rewriter, context)
         return order
 
     def _make_plan(self, network: Network, limits: Limits) -> Plan:

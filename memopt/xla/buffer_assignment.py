@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from memopt.display import Displayed, Overview, Table, bytes_text
 from memopt.errors import ExecutionError
-from memopt.xla.fusions import stored_operations
+from memopt.xla.fusions import Kernels, find_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,6 +52,7 @@ class CompiledMemory(Displayed):
         live: What is in the temporary memory at its peak, the largest first.
         stored: The TensorFlow operations whose results are in memory of their own, and computed
             nowhere else; empty where that was not told, as by compilers for others than CPUs.
+        library_sums: Those of them whose sums a library adds up.
     """
 
     temporary_bytes: int
@@ -59,6 +60,7 @@ class CompiledMemory(Displayed):
     argument_bytes: int
     live: tuple[LiveValue, ...] = ()
     stored: frozenset[str] = field(default=frozenset(), compare=False)
+    library_sums: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def step_peak_bytes(self) -> int:
@@ -81,6 +83,7 @@ class CompiledMemory(Displayed):
             "argument_bytes": self.argument_bytes,
             "live": [list(value) for value in self.live],
             "stored": sorted(self.stored),
+            "library_sums": sorted(self.library_sums),
         }
 
     @classmethod
@@ -88,7 +91,7 @@ class CompiledMemory(Displayed):
         """What `to_json` made plain."""
         live = tuple(LiveValue(*value) for value in plain["live"])
         sizes = plain["temporary_bytes"], plain["output_bytes"], plain["argument_bytes"]
-        return cls(*sizes, live, frozenset(plain["stored"]))
+        return cls(*sizes, live, frozenset(plain["stored"]), frozenset(plain["library_sums"]))
 
     @classmethod
     def from_dump(cls, folder: Path) -> Self:
@@ -103,7 +106,7 @@ class CompiledMemory(Displayed):
                 f"XLA left {len(assignments)} buffer assignments of one step, not one"
             )
         text = assignments[0].read_text(encoding="utf-8")
-        names, stored = _read_programs(folder)
+        names, kernels = _read_programs(folder)
         return cls(
             *_sizes(text),
             live=tuple(
@@ -112,7 +115,8 @@ class CompiledMemory(Displayed):
                     key=lambda value: (-value.size_bytes, value.instruction),
                 )
             ),
-            stored=stored,
+            stored=kernels.stored,
+            library_sums=kernels.library_sums,
         )
 
     def _overview(self) -> Overview:
@@ -163,14 +167,14 @@ def _temporary_values(text: str) -> set[str]:
     return found
 
 
-def _read_programs(folder: Path) -> tuple[dict[str, str], frozenset[str]]:
-    """By instruction the TensorFlow operation that it comes from; and which have results stored."""
+def _read_programs(folder: Path) -> tuple[dict[str, str], Kernels]:
+    """By instruction the TensorFlow operation that it comes from; and what is known of kernels."""
     names: dict[str, str] = {}
-    stored: frozenset[str] = frozenset()
+    kernels = Kernels()
     for path in sorted(folder.glob(f"*{_PROGRAM}")):
         lines = path.read_text(encoding="utf-8").splitlines()
         found = filter(None, map(_INSTRUCTION.match, lines))
         names |= {one["name"]: one["op_name"] for one in found}
         if path.name.endswith(_CPU_PROGRAM):
-            stored |= stored_operations(lines)
-    return names, stored
+            kernels |= find_kernels(lines)
+    return names, kernels

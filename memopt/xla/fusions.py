@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _INSTRUCTION = re.compile(
     r"^\s*(?P<root>ROOT )?%(?P<name>[\w.\-]+) = .*? (?P<op>[a-z][\w\-]*)\((?P<rest>.*)$"
@@ -16,6 +16,8 @@ _COMPUTATION = re.compile(r"^(?P<entry>ENTRY )?%(?P<name>[\w.\-]+) .*\{$")
 _NAME = re.compile(r"%([\w.\-]+)")
 _OPERATIONS = re.compile(r"op_name=\"([^\"]*)\"")
 _CALLED = re.compile(r"calls=%([\w.\-]+)")
+_LIBRARY = re.compile(r'"kind":"__(?:ynn|xnn)_fusion"')
+_REDUCTION = "reduce"
 _END_OF_OPERANDS = "), "
 _NO_RESULTS = frozenset(
     {"parameter", "constant", "tuple", "bitcast", "get-tuple-element", "broadcast"}
@@ -35,6 +37,7 @@ class _Instruction(NamedTuple):
         operations: The TensorFlow operations that it comes from.
         is_root: Whether it is what its computation gives.
         called: The computation that it runs as one kernel; "" for none.
+        is_of_library: Whether a library has that kernel.
     """
 
     name: str
@@ -43,18 +46,39 @@ class _Instruction(NamedTuple):
     operations: frozenset[str]
     is_root: bool
     called: str
+    is_of_library: bool
 
 
-def stored_operations(lines: Iterable[str]) -> frozenset[str]:
-    """The operations whose results are in memory of their own, and computed nowhere else.
+class Kernels(NamedTuple):
+    """What is known of a program's kernels, by TensorFlow's operations.
 
-    Not those whose results some kernels read and others compute anew, as XLA does with what is
-    cheap. Linear in the text.
+    Attributes:
+        stored: Those whose results are in memory of their own, and computed nowhere else. Not those
+            whose results some kernels read and others compute anew, as XLA does with what is cheap.
+        library_sums: Those whose sums, or other reductions, a library computes.
+    """
+
+    stored: frozenset[str] = frozenset()
+    library_sums: frozenset[str] = frozenset()
+
+    def __or__(self, others: Kernels) -> Kernels:
+        """Those of two programs."""
+        return Kernels(self.stored | others.stored, self.library_sums | others.library_sums)
+
+
+def find_kernels(lines: Iterable[str]) -> Kernels:
+    """What is known of the kernels of a program; linear in the text.
 
     Args:
         lines: A program as XLA has optimized it, as text.
     """
     entry, kernels = _parse(lines)
+    return Kernels(_find_stored(entry, kernels), _find_library_sums(entry, kernels))
+
+
+def _find_stored(
+    entry: Sequence[_Instruction], kernels: Mapping[str, Sequence[_Instruction]]
+) -> frozenset[str]:
     roots = {name: _root_operations(inside) for name, inside in kernels.items()}
     stored: set[str] = set()
     for instruction in entry:
@@ -63,6 +87,14 @@ def stored_operations(lines: Iterable[str]) -> frozenset[str]:
     for inside in kernels.values():
         stored -= _computed_inside(inside)
     return frozenset(stored)
+
+
+def _find_library_sums(
+    entry: Sequence[_Instruction], kernels: Mapping[str, Sequence[_Instruction]]
+) -> frozenset[str]:
+    of_library = (kernels.get(one.called, ()) for one in entry if one.is_of_library)
+    found = (one for inside in of_library for one in inside if one.op == _REDUCTION)
+    return frozenset().union(*(one.operations for one in found))
 
 
 def _parse(lines: Iterable[str]) -> tuple[list[_Instruction], dict[str, list[_Instruction]]]:
@@ -90,6 +122,7 @@ def _read(found: re.Match[str]) -> _Instruction:
         frozenset() if operations is None else frozenset(operations[1].split(";")),
         found["root"] is not None,
         "" if called is None else called[1],
+        _LIBRARY.search(rest) is not None,
     )
 
 

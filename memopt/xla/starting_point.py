@@ -75,7 +75,7 @@ class StartingPoint(NamedTuple):
         # What a pass adds to what is known is for this form alone.
         context = Context.of_item(item, Properties.of(item))
         if memory is not None:
-            context = replace(context, stored=memory.stored)
+            context = replace(context, stored=memory.stored, library_sums=memory.library_sums)
         inline = (InlineCalls(),) if _may_inline(graph, item) else ()
         reports = Pipeline((*inline, *passes), ()).run("", graph, context, math.inf).passes
         failures = [report.failure for report in reports if report.failure]

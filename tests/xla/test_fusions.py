@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memopt.xla.fusions import stored_operations
+from memopt.xla.fusions import Kernels, find_kernels
 
 PROGRAM = """\
 HloModule step, is_scheduled=true
@@ -43,13 +43,13 @@ ENTRY %step (x: f32[8,8], y: f32[]) -> (f32[8,8], f32[8,8]) {
 
 def test_what_ends_a_kernel_is_in_memory() -> None:
     """Not what a kernel computes for itself, though another one puts it there."""
-    stored = stored_operations(PROGRAM.splitlines(keepends=True))
+    stored = find_kernels(PROGRAM.splitlines(keepends=True)).stored
     assert stored == {"product", "sum", "erfc", "inner/erfc"}
 
 
 def test_parts_of_one_operation_are_no_results() -> None:
     """What an operation is made of is read by the operation itself."""
-    stored = stored_operations(PROGRAM.replace('"scale"', '"sum"').splitlines())
+    stored = find_kernels(PROGRAM.replace('"scale"', '"sum"').splitlines()).stored
     assert "sum" in stored
 
 
@@ -62,9 +62,29 @@ def test_another_layout_of_a_result_is_no_computation() -> None:
   ROOT %twice = f32[8,8]{0,1} add(%moved, %moved), metadata={op_name="twice"}
 }
 """
-    assert "product" in stored_operations(PROGRAM.replace("ENTRY", moved + "ENTRY").splitlines())
+    program = PROGRAM.replace("ENTRY", moved + "ENTRY")
+    assert "product" in find_kernels(program.splitlines()).stored
+
+
+def test_what_a_library_adds_up_is_known() -> None:
+    """Not what XLA's own kernels do."""
+    summed = """\
+%adds (param_0.4: f32[8,8], param_1.4: f32[]) -> f32[8] {
+  %param_0.4 = f32[8,8]{1,0} parameter(0)
+  %param_1.4 = f32[] parameter(1)
+  %twice.1 = f32[8,8]{1,0} add(%param_0.4, %param_0.4), metadata={op_name="twice"}
+  ROOT %r = f32[8]{0} reduce(%twice.1, %param_1.4), dimensions={1}, metadata={op_name="total"}
+}
+
+"""
+    call = "  %adds.1 = f32[8]{0} fusion(%x, %y), kind=kCustom, calls=%adds"
+    of_library = call + ', backend_config={"fusion_config":{"kind":"__ynn_fusion"}}\n'
+    for line, found in ((of_library, {"total"}), (call + "\n", set())):
+        program = PROGRAM.replace("ENTRY", summed + "ENTRY")
+        program = program.replace("  %product = ", line + "  %product = ")
+        assert find_kernels(program.splitlines()).library_sums == found
 
 
 def test_of_no_program_nothing_is_known() -> None:
-    assert stored_operations([]) == frozenset()
-    assert stored_operations(["HloModule empty", "", "}"]) == frozenset()
+    assert find_kernels([]) == Kernels()
+    assert find_kernels(["HloModule empty", "", "}"]) == Kernels()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from memopt.graph import op_types
 from memopt.graph.copy_names import TRIGGER_PREFIX
+from memopt.graph.functiondef import ARGUMENT
 from memopt.graph.op_types import (
     DT_BFLOAT16,
     DT_BOOL,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 _BITS = {DT_FLOAT: DT_INT32, DT_DOUBLE: DT_INT64, DT_BFLOAT16: 5, 19: 5}
 """Types of floating point, and the integers of as many bits: float, double, bfloat16, half."""
 KEPT_PREFIX = "Kept/"
+READS = "ReadVariableOp"
+_SOURCES = frozenset({"Placeholder", ARGUMENT, "VarHandleOp"})
 _ONE = 0x3F800000
 """The bits of 1 as a float."""
 
@@ -57,6 +60,18 @@ def least_bytes(tensor: Tensor, properties: Properties) -> int:
     """The bytes that a tensor has at least; 0 for one of which nothing is known."""
     known = properties.tensor(tensor.name)
     return 0 if known is None else known.least_bytes
+
+
+def find_known(rewriter: Rewriter, context: Context) -> Tensor | None:
+    """What is there when the step begins: a variable's value, or what it is given; not empty."""
+    for node in rewriter.graph:
+        is_read = node.op == READS and all(one.node.op in _SOURCES for one in node.inputs)
+        if (is_read or node.op in _SOURCES) and not node.control_inputs and node.outputs:
+            tensor = node.output(0)
+            is_there = least_bytes(tensor, context.properties) > 0
+            if is_there and dtype_of(tensor, rewriter) == DT_FLOAT:
+                return tensor
+    return None
 
 
 def is_mask(tensor: Tensor, rewriter: Rewriter) -> bool:

@@ -11,14 +11,15 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from memopt.graph.copy_names import COPY_PREFIX, free_name, is_copy
-from memopt.graph.functiondef import ARGUMENT
 from memopt.graph.op_types import DT_FLOAT
 from memopt.graph.xla_ops import ELEMENTWISE, Fusion, fusion_of
 from memopt.rematerialization.rewriting.apply import find_original
 from memopt.rematerialization.rewriting.data_triggers import (
+    READS,
     DataTriggers,
     can_wait,
     dtype_of,
+    find_known,
     least_bytes,
 )
 from memopt.rematerialization.rewriting.kept_results import NORMALIZATION, find_readers
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from memopt.graph.rewriter import Rewriter
 
 _FUSED = ELEMENTWISE | {Fusion.VIEW}
-_READS = "ReadVariableOp"
-_SOURCES = frozenset({"Placeholder", ARGUMENT, "VarHandleOp"})
 _MOVES = frozenset(
     "BatchToSpaceND BroadcastTo Concat ConcatV2 ConjugateTranspose DepthToSpace Fill MirrorPad "
     "OneHot Pack Pad PadV2 Range ReverseV2 Slice SpaceToBatchND SpaceToDepth Split SplitV "
@@ -97,7 +96,7 @@ def _computed_for(
         node = tensor.node
         is_own = node in own or node in found
         is_fused = fusion_of(node) in _FUSED and bool(node.inputs)
-        is_fused = is_fused and node.op != _READS and not node.op.startswith(NORMALIZATION)
+        is_fused = is_fused and node.op != READS and not node.op.startswith(NORMALIZATION)
         is_stored = find_original(node.name, stored) is not None
         return not is_own and is_fused and can_wait(tensor, rewriter) and not is_stored
 
@@ -163,7 +162,7 @@ def store_copies(rewriter: Rewriter, context: Context, order: Sequence[Node]) ->
     """
     if not context.stored:
         return
-    known = _find_known(rewriter, context)
+    known = find_known(rewriter, context)
     if known is not None:
         copies = [node for node in order if is_copy(node.name)]
         _Storing(rewriter, context, known).store(copies)
@@ -227,15 +226,3 @@ class _Storing:
             return False
         is_summed = any(fusion_of(one) is Fusion.REDUCTION for one in find_readers(result))
         return not (is_summed and node.op in _SUMMED)
-
-
-def _find_known(rewriter: Rewriter, context: Context) -> Tensor | None:
-    """What is there when the step begins: a variable's value, or what it is given; not empty."""
-    for node in rewriter.graph:
-        is_read = node.op == _READS and all(one.node.op in _SOURCES for one in node.inputs)
-        if (is_read or node.op in _SOURCES) and not node.control_inputs and node.outputs:
-            tensor = node.output(0)
-            is_there = least_bytes(tensor, context.properties) > 0
-            if is_there and dtype_of(tensor, rewriter) == DT_FLOAT:
-                return tensor
-    return None
