@@ -265,7 +265,7 @@ def find_form(search: Search, options: CompiledOptions) -> tuple[int, Form]:
     budget_bytes = options.budget.limit_bytes(held_bytes, original.step_bytes)
     form = search.within(max(1, budget_bytes - held_bytes))
     if form is None and options.nearest:
-        form = _worth_it(search.lowest, original)
+        form = _worth_it(_nearest(search), original)
     if form is None:
         lowest_bytes = held_bytes + search.lowest.step_bytes
         largest = ", ".join(
@@ -287,6 +287,12 @@ def find_form(search: Search, options: CompiledOptions) -> tuple[int, Form]:
 def _worth_it(form: Form, original: Form) -> Form:
     """What takes more time for next to nothing is not done where no budget asks for it."""
     return form if form.step_bytes <= original.step_bytes * WORTH_IT else original
+
+
+def _nearest(search: Search) -> Form:
+    """The lowest form, or one with bits more likely the same that needs hardly more."""
+    lowest, alike = search.lowest, search.lowest_alike
+    return alike if alike.step_bytes * WORTH_IT <= lowest.step_bytes else lowest
 
 
 def check_shapes(function: ConcreteFunction) -> None:

@@ -199,22 +199,32 @@ def test_a_budget_out_of_reach_is_an_error_that_says_what_is_in_use(
     assert e.value.lowest_bytes > e.value.budget_bytes
 
 
-@pytest.mark.parametrize(("lowest_bytes", "is_taken"), [(960, False), (940, True)])
-def test_what_comes_nearest_has_to_be_worth_its_time(lowest_bytes: int, is_taken: bool) -> None:
+@pytest.mark.parametrize(
+    ("lowest_bytes", "alike_bytes", "taken_bytes"),
+    [
+        (960, 1000, 1000),
+        (940, 1000, 940),
+        # One with bits more likely the same, unless it needs more than a twentieth more.
+        (600, 630, 630),
+        (600, 640, 600),
+    ],
+)
+def test_what_comes_nearest_has_to_be_worth_its_time(
+    lowest_bytes: int, alike_bytes: int, taken_bytes: int
+) -> None:
     """On a step whose lowest form saves little, which no real search can be held to."""
-    original, lowest = (
+    original, lowest, alike = (
         SimpleNamespace(
             step_bytes=step_bytes,
             compiled=SimpleNamespace(memory=SimpleNamespace(argument_bytes=10, live=())),
         )
-        for step_bytes in (1000, lowest_bytes)
+        for step_bytes in (1000, lowest_bytes, alike_bytes)
     )
-    search = cast(
-        "Search", SimpleNamespace(original=original, lowest=lowest, within=lambda _: None, forms=[])
-    )
+    forms = {"original": original, "lowest": lowest, "lowest_alike": alike}
+    search = cast("Search", SimpleNamespace(**forms, within=lambda _: None, forms=[]))
     budget = memopt.Budget.parse("10%")
     _, form = find_form(search, CompiledOptions(budget, nearest=True))
-    assert form.step_bytes == (lowest_bytes if is_taken else 1000)
+    assert form.step_bytes == taken_bytes
     with pytest.raises(BudgetError):
         find_form(search, CompiledOptions(budget))
 
@@ -296,7 +306,7 @@ def test_what_is_damaged_says_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     kept = KeptFiles("xla", most_bytes=200)
     memory = (
         b'{"memory": {"temporary_bytes": 3, "output_bytes": 2, "argument_bytes": 1, "live": [], '
-        b'"stored": []}'
+        b'"stored": [], "library_sums": []}'
     )
     for data, is_known in ((memory + b', "seconds": 1}', True), (memory, False), (b"[]", False)):
         kept.keep("form", data)
