@@ -82,6 +82,20 @@ def without_lowest(pipeline: Pipeline) -> Pipeline:
     return _with_passes(pipeline, hurried)
 
 
+def asking_for(pipeline: Pipeline, limit_bytes: int) -> Pipeline:
+    """The same for another limit than the budget: so much in use at any moment on all devices.
+
+    Passes that have a limit of their own keep it.
+    """
+
+    def asking(one: Pass) -> Pass:
+        if isinstance(one, Fission | Rematerialization) and not one.memory_limit:
+            return replace(one, memory_limit=limit_bytes)
+        return one
+
+    return _with_passes(pipeline, asking)
+
+
 def one_turn_at_a_time(pipeline: Pipeline) -> Pipeline:
     """The same with loops in which no turn begins before another one has ended."""
     return _with_passes(

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from memopt.optimization.attempts import (
+    asking_for,
     attempts,
     in_less_time,
     is_better,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 _MOST_TIME = 1.35
 """How much longer a step may take, as estimated, for a lower peak that is over the budget too."""
+_PARTS_OF_WHAT_IS_SAVED = (4, 2)
+"""Of what such a peak is lower, the part that further attempts may need more."""
 _APPROACHES = 2
 """How often as many turns run again as seem enough, before all of them do."""
 _SHARE_OF_APPROACHES = 0.8
@@ -95,6 +98,18 @@ class _Asked(NamedTuple):
         """What may be enough, where a step that keeps the budget leaves so much of it."""
         halfway_bytes = (self.too_few_bytes + self.enough_bytes) // 2
         return max(self.enough_bytes - spare_bytes, halfway_bytes)
+
+
+class _Tried(NamedTuple):
+    """An attempt, and what came of it."""
+
+    pipeline: Pipeline
+    result: OptimizationResult
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether it did what it was made for."""
+        return not is_futile(self.pipeline, self.result)
 
 
 class Attempts(NamedTuple):
@@ -227,8 +242,7 @@ class Attempts(NamedTuple):
         self, prepared: Prepared, pipeline: Pipeline, *, is_out_of_reach: bool = False
     ) -> OptimizationResult:
         """The best of what can be made of a graph."""
-        best: OptimizationResult | None = None
-        is_plan = False
+        best: _Tried | None = None
         first = prepared
         is_up_to_splitting = prepared.is_up_to_splitting
         is_hopeless = is_out_of_reach and not is_up_to_splitting and is_in_haste(pipeline)
@@ -236,17 +250,48 @@ class Attempts(NamedTuple):
             pipeline, is_out_of_reach=is_out_of_reach, is_up_to_splitting=is_up_to_splitting
         ):
             if best is not None:
-                if is_hopeless and not is_worth_splitting(_after(best)):
+                if is_hopeless and not is_worth_splitting(_after(best.result)):
                     break
                 prepared = self.optimizer.prepare(first.source, self.simulators, first)
-            result = self.optimizer.run(attempt, prepared, self.deadline_s)
-            has_plan = not is_futile(attempt, result)
-            costs = first.parts[0].context.costs
-            if best is None or not is_plan or (has_plan and self._is_better(result, best, costs)):
-                best, is_plan = result, has_plan
-            if keeps_budgets(best) or time.monotonic() > self.deadline_s:
+            tried = _Tried(attempt, self.optimizer.run(attempt, prepared, self.deadline_s))
+            best = tried if best is None else self._better_of(tried, best, first)
+            if keeps_budgets(best.result) or time.monotonic() > self.deadline_s:
                 break
         assert best is not None
+        return best.result
+
+    def _better_of(self, tried: _Tried, best: _Tried, first: Prepared) -> _Tried:
+        """The better one of an attempt and the best so far, or of one between the two.
+
+        That is looked for where the lower one takes too long, and neither keeps the budgets.
+        """
+        if not best.is_plan:
+            return tried
+        if not tried.is_plan:
+            return best
+        costs = first.parts[0].context.costs
+        is_taken = self._is_better(tried.result, best.result, costs)
+        best, other = (tried, best) if is_taken else (best, tried)
+        if keeps_budgets(best.result) or not is_better(other.result, best.result):
+            return best
+        return best if first.limits.devices_bytes else self._between(other, best, first)
+
+    def _between(self, lower: _Tried, best: _Tried, first: Prepared) -> _Tried:
+        """The first that does not take too long of what is asked for a little less, or for half.
+
+        Of what the lower one saves, that is: the lowest there is comes at any price.
+        """
+        costs = first.parts[0].context.costs
+        lowest_bytes, best_bytes = (_after(each.result).peak_bytes for each in (lower, best))
+        for part in _PARTS_OF_WHAT_IS_SAVED:
+            if time.monotonic() > self.deadline_s:
+                break
+            limit_bytes = lowest_bytes + (best_bytes - lowest_bytes) // part
+            pipeline = asking_for(lower.pipeline, limit_bytes)
+            prepared = self.optimizer.prepare(first.source, self.simulators, first)
+            between = _Tried(pipeline, self.optimizer.run(pipeline, prepared, self.deadline_s))
+            if between.is_plan and self._is_better(between.result, best.result, costs):
+                return between
         return best
 
     def _is_better(

@@ -180,6 +180,37 @@ def test_who_waits_for_a_plan_gets_no_slow_one_for_a_peak_that_is_over_the_budge
     assert is_in_parts(caught.value.result) is is_split
 
 
+def test_who_waits_for_a_plan_gets_one_in_parts_that_is_asked_for_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the lowest one takes too long: half-way to what nothing is split in."""
+    whole, split = set[int](), list[int]()
+
+    def estimated(_: GrapplerItem, result: OptimizationResult, __: CostModel) -> float:
+        """The first in parts takes too long, another one does not."""
+        assert result.report.runtime is not None
+        peak_bytes = result.report.runtime.after.peak_bytes
+        if not is_in_parts(result):
+            whole.add(peak_bytes)
+            return 0.0
+        split.append(peak_bytes)
+        return 3.0 if peak_bytes == split[0] else 0.0
+
+    monkeypatch.setattr("memopt.optimization.best_attempt.estimate_overhead", estimated)
+    optimizer = MemoryOptimizer(
+        "ordered",
+        budget=300_000,
+        rematerialization=Rematerialization(planning_seconds=5.0),
+        pass_options=("fission{try_kernels=false}",),
+    )
+    item = GrapplerItem.from_concrete_function(attention_step().function)
+    with pytest.raises(BudgetError) as caught:
+        optimizer.optimize(None, item)
+    result = caught.value.result
+    assert is_in_parts(result)
+    assert split[0] < result.report.runtime.after.peak_bytes < min(whole)
+
+
 def noting_attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is tried from now on."""
     tried: list[str] = []
