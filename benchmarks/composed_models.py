@@ -280,6 +280,40 @@ def keypoints(batch: int = 4, size: int = 128, width: int = 64) -> KerasTraining
     return KerasTraining(model, _numbers(batch, size, size, 3), [wanted, wanted])
 
 
+def detector(batch: int = 4, size: int = 128, width: int = 64) -> KerasTraining:
+    """A pyramid of features, heads shared by its levels, and the focal loss: finds boxes."""
+    import keras
+    from keras import layers
+
+    def normalized(x: Any, filters: int, strides: int) -> Any:
+        x = layers.Conv2D(filters, 3, strides, "same")(x)
+        return layers.ReLU()(layers.BatchNormalization()(x))
+
+    picture = keras.Input((size, size, 3))
+    x, seen = picture, []
+    for filters in (width // 4, width // 2, width, 2 * width, 2 * width):
+        x = normalized(normalized(x, filters, 2), filters, 1)
+        seen.append(x)
+    levels = [layers.Conv2D(width, 1)(seen.pop())]
+    for finer in reversed(seen[1:]):
+        above = layers.UpSampling2D()(levels[-1])
+        levels.append(layers.Add()([above, layers.Conv2D(width, 1)(finer)]))
+    shared = [layers.Conv2D(width, 3, padding="same", activation="relu") for _ in range(4)]
+    for layer in shared:
+        levels = [layer(level) for level in levels]
+    ends = [(layers.Conv2D(9 * each, 3, padding="same"), each) for each in (20, 4)]
+    found = [
+        layers.Concatenate(1)([layers.Reshape((-1, each))(end(level)) for level in levels])
+        for end, each in ends
+    ]
+    model = keras.Model(picture, found)
+    losses = [keras.losses.BinaryFocalCrossentropy(from_logits=True), keras.losses.Huber()]
+    model.compile(keras.optimizers.SGD(0.001, momentum=0.9), losses, jit_compile=False)
+    boxes = found[0].shape[1]
+    kinds = (_numbers(batch, boxes, 20) > 1).astype("float32")
+    return KerasTraining(model, _numbers(batch, size, size, 3), [kinds, _numbers(batch, boxes, 4)])
+
+
 def windows(batch: int = 8, size: int = 64, width: int = 48, window: int = 4) -> KerasTraining:
     """Attention within windows of a picture, shifted every other time, with a learned bias."""
     import keras
@@ -348,6 +382,7 @@ COMPOSED: dict[str, Callable[[], KerasTraining]] = {
         segmenter,
         keypoints,
         windows,
+        detector,
     )
 }
 """Builders by name."""
