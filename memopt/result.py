@@ -315,6 +315,7 @@ class OptimizationReport(Paged):
                     "decisions": [
                         {"node": one.node, "reason": one.reason} for one in edit.decisions
                     ],
+                    "planned_bytes": edit.planned_bytes,
                 }
                 for edit in report.edits
             ],

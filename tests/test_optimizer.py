@@ -186,6 +186,7 @@ def test_the_report_is_plain_data() -> None:
         "releases": ["relu:0"],
         "holds": ["product:0"],
         "decisions": [],
+        "planned_bytes": 0,
     }
 
 

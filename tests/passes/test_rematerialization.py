@@ -83,6 +83,17 @@ def test_without_a_limit_it_goes_as_low_as_it_can() -> None:
     assert done.text == case.after
 
 
+def test_an_edit_says_what_its_plan_comes_to() -> None:
+    """Of the step's own; an order is no plan."""
+    case = case_of("what is not needed")
+    copying, *others = run_case(case, Rematerialization.parse(case.spec)).edits
+    assert copying.added
+    held_bytes = 512
+    assert f"so that the peak is {copying.planned_bytes + held_bytes} bytes" in copying.reason
+    assert f"{held_bytes} bytes of which are held before the step" in copying.reason
+    assert not any(edit.planned_bytes for edit in others)
+
+
 def test_a_second_run_adds_nothing() -> None:
     for case in CASES:
         pass_ = Rematerialization.parse(case.spec)
