@@ -24,7 +24,6 @@ from memopt.shapes.function_calls import LOOPS
 
 if TYPE_CHECKING:
     from memopt.buffers.buffer_graph import MemoryTimeline
-    from memopt.costs.cost_model import CostModel
     from memopt.item import GrapplerItem
     from memopt.optimization.pipeline import Pipeline
     from memopt.optimization.prepared import Prepared, Simulators, Source
@@ -269,8 +268,7 @@ class Attempts(NamedTuple):
             return tried
         if not tried.is_plan:
             return best
-        costs = first.parts[0].context.costs
-        is_taken = self._is_better(tried.result, best.result, costs)
+        is_taken = self._is_better(tried.result, best.result, first)
         best, other = (tried, best) if is_taken else (best, tried)
         if keeps_budgets(best.result) or not is_better(other.result, best.result):
             return best
@@ -281,7 +279,6 @@ class Attempts(NamedTuple):
 
         Of what the lower one saves, that is: the lowest there is comes at any price.
         """
-        costs = first.parts[0].context.costs
         lowest_bytes, best_bytes = (_after(each.result).peak_bytes for each in (lower, best))
         for part in _PARTS_OF_WHAT_IS_SAVED:
             if time.monotonic() > self.deadline_s:
@@ -290,19 +287,19 @@ class Attempts(NamedTuple):
             pipeline = asking_for(lower.pipeline, limit_bytes)
             prepared = self.optimizer.prepare(first.source, self.simulators, first)
             between = _Tried(pipeline, self.optimizer.run(pipeline, prepared, self.deadline_s))
-            if between.is_plan and self._is_better(between.result, best.result, costs):
+            if between.is_plan and self._is_better(between.result, best.result, first):
                 return between
         return best
 
     def _is_better(
-        self, result: OptimizationResult, other: OptimizationResult, costs: CostModel | None
+        self, result: OptimizationResult, other: OptimizationResult, first: Prepared
     ) -> bool:
         """Whether a result is to be taken.
 
         Where a program waits for it and neither keeps the budget, a lower peak is not worth any
         time: who splits operations may compute much of them again in each part.
         """
-        is_lower = is_better(result, other)
+        is_lower, costs = is_better(result, other), first.parts[0].context.costs
         if keeps_budgets(result) or costs is None or not is_in_haste(self.pipeline):
             return is_lower
         one, two = (1 + estimate_overhead(self.item, each, costs) for each in (result, other))

@@ -200,10 +200,7 @@ def verify_programs(  # noqa: PLR0913 - the arguments are keywords, each with a 
     original = original.with_values(inputs, variables, seed)
     _check_same_interface(original, rewritten)
     rewritten = original.replace_graph(rewritten.item.graph_def)
-    settings = Settings(
-        mode=mode or ("as-is" if _is_settled(original, rewritten) else "exact"),
-        deterministic=is_deterministic_here(),
-    )
+    settings = settings_for(original, rewritten, mode)
     runs = Runs(steps, first_inputs, original.inputs)
     with reference(original, settings, runs) as first:
         return verify_against(first, rewritten, timing_rounds, memory_limit_bytes)
@@ -215,7 +212,7 @@ def verify_against(
     timing_rounds: int = 0,
     memory_limit_bytes: int | None = None,
 ) -> Verification:
-    """Run a rewritten step in a fresh process and compare all that it computes; as above.
+    """Run a rewritten step in a fresh process and compare all that it computes.
 
     Args:
         original: The step before the rewrite, in its process.
@@ -257,6 +254,12 @@ def verify_against(
             own_changes=tuple(own),
             deterministic=compared.settings.deterministic,
         )
+
+
+def settings_for(original: Program, rewritten: Program, mode: Mode | None = None) -> Settings:
+    """How two steps run that are compared, in a mode or, if none is given, in the one for them."""
+    by_default: Mode = "as-is" if _is_settled(original, rewritten) else "exact"
+    return Settings(mode=mode or by_default, deterministic=is_deterministic_here())
 
 
 def _is_settled(original: Program, rewritten: Program) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memopt.runtime.reference import Runs, reference
-from memopt.runtime.settings import Settings, is_deterministic_here
 from memopt.runtime.step_graph import node_name
-from memopt.runtime.verification import verify_against
+from memopt.runtime.verification import settings_for, verify_against
 from memopt.shapes.assumed import declared_shapes
 from memopt.xla.compiler import compiles_for_cpu
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     from memopt.runtime.program import Program
     from memopt.runtime.reference import Reference
-    from memopt.runtime.settings import Mode
     from memopt.xla.records import RecordingCompiler
     from memopt.xla.search import Form
 
@@ -61,8 +59,7 @@ class Equality:
     def _reference(self) -> Reference:
         if self._original is None:
             program = self._program.with_values()
-            mode: Mode = "as-is" if program.item.compiled else "exact"
-            settings = Settings(mode=mode, deterministic=is_deterministic_here())
+            settings = settings_for(program, program)
             runs = Runs(_STEPS, _smaller_batch(program), program.inputs)
             self._original = self._stack.enter_context(reference(program, settings, runs))
         return self._original

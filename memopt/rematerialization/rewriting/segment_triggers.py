@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memopt.graph.copy_names import is_copy
 from memopt.graph.xla_ops import Fusion, fusion_of
-from memopt.rematerialization.rewriting.data_triggers import can_wait, least_bytes
+from memopt.rematerialization.rewriting.data_triggers import READS, can_wait, least_bytes
 from memopt.rematerialization.rewriting.same_kernels import is_divided_by_readers
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class _Holding:
         found: tuple[int, Tensor] | None = None
         for node in reversed(self._order[max(0, start - _FARTHEST) : start]):
             depth = self._depths[node]
-            if node.op == "ReadVariableOp" or (found is not None and depth <= found[0]):
+            if node.op == READS or (found is not None and depth <= found[0]):
                 continue
             for tensor in node.outputs:
                 if self._size_bytes(tensor) < _LEAST_BYTES or not can_wait(tensor, self._rewriter):
@@ -146,7 +146,7 @@ class _Holding:
             and can_wait(tensor, self._rewriter)
             and not is_divided_by_readers(tensor, self._stored)
         ]
-        computed = [tensor for tensor in fit if tensor.node.op != "ReadVariableOp"]
+        computed = [tensor for tensor in fit if tensor.node.op != READS]
         return min(computed or fit, key=self._size_bytes, default=None)
 
     def _current(self, tensor: Tensor) -> Tensor:
