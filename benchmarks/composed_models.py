@@ -369,6 +369,37 @@ def windows(batch: int = 8, size: int = 64, width: int = 48, window: int = 4) ->
     return _classifier(model, features, _classes(10, batch), keras.optimizers.AdamW(0.001))
 
 
+def radiance(batch: int = 256, samples: int = 48, width: int = 128) -> KerasTraining:
+    """A field of light: dense layers at many places of each ray, whose colors are added up."""
+    import keras
+    from keras import layers, ops
+
+    def waves(x: Any) -> Any:
+        return ops.concatenate(
+            [x, *(wave(2.0**octave * x) for octave in range(8) for wave in (ops.sin, ops.cos))], -1
+        )
+
+    class Seen(layers.Layer):  # type: ignore[misc]
+        """The color of a ray: what is dense hides what is behind it."""
+
+        def call(self, density: Any, colors: Any) -> Any:
+            hidden = 1 - ops.exp(-ops.relu(density) / samples)
+            through = ops.cumprod(1 - hidden + 1e-10, axis=1)
+            return ops.sum(hidden * through * colors, axis=1)
+
+    places = keras.Input((samples, 3))
+    encoded: Any = layers.Lambda(waves)(places)
+    x = encoded
+    for half in (1, 2):
+        for _ in range(4):
+            x = layers.Dense(width, activation="relu")(x)
+        x = layers.Concatenate()([x, encoded]) if half == 1 else x
+    colors = layers.Dense(3, "sigmoid")(layers.Dense(width // 2, "relu")(x))
+    model = keras.Model(places, Seen()(layers.Dense(1)(x), colors))
+    model.compile(keras.optimizers.Adam(5e-4), "mse")
+    return KerasTraining(model, _numbers(batch, samples, 3), _numbers(batch, 3))
+
+
 COMPOSED: dict[str, Callable[[], KerasTraining]] = {
     build.__name__: build
     for build in (
@@ -383,6 +414,7 @@ COMPOSED: dict[str, Callable[[], KerasTraining]] = {
         keypoints,
         windows,
         detector,
+        radiance,
     )
 }
 """Builders by name."""

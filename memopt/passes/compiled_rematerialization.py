@@ -23,7 +23,11 @@ from memopt.rematerialization.rewriting.apply import apply_copies
 from memopt.rematerialization.rewriting.data_triggers import BarrierTriggers, DataTriggers, Keeper
 from memopt.rematerialization.rewriting.eligibility import network_of
 from memopt.rematerialization.rewriting.fused_twins import add_fused_twins
-from memopt.rematerialization.rewriting.kept_results import find_kept, may_round
+from memopt.rematerialization.rewriting.kept_results import (
+    find_kept,
+    is_reshaped_for_kernels,
+    may_round,
+)
 from memopt.rematerialization.rewriting.late_operands import delay_operands
 from memopt.rematerialization.rewriting.memory_limit import printed_bytes
 from memopt.rematerialization.rewriting.same_kernels import copy_operands, store_copies
@@ -226,7 +230,8 @@ class CompiledRematerialization(Pass):
         with rewriter.edit(reason):
             for tensor in found:
                 readers = [user for user, _ in tensor.uses]
-                keeper.read_instead(readers, tensor, keeper.keep(tensor))
+                is_reshaped = is_reshaped_for_kernels(tensor, context)
+                keeper.read_instead(readers, tensor, keeper.keep(tensor, is_reshaped=is_reshaped))
 
 
 def _network(

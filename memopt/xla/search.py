@@ -47,6 +47,8 @@ _LEAST_SEGMENTS = 2
 """A loop over one segment XLA takes apart; see `CheckpointLoops.least_segments`."""
 _ABOUT_A_TURN = 16
 """Of what loops are asked to keep less, so large a part is asked for in addition at least."""
+_LEAST_LESS = 0.02
+"""Of a limit, what the next plan is made for less at least where one was over it; then double."""
 _FAR_LOWER = 0.7
 """The share of a limit below which the same plan means that none needs less."""
 _NEAR = 1.5
@@ -215,7 +217,7 @@ class Search:
         """
         least_bytes = int(self.original.step_bytes * _SMALLEST)
         plans = _Interval(least_bytes, limit_bytes * 2)
-        in_vain = 0
+        in_vain = over = 0
         while not self._has_enough_plans(share) and in_vain < _MOST_IN_VAIN:
             lowest_bytes = self.lowest.step_bytes
             form = self._try(asked_bytes)
@@ -229,6 +231,9 @@ class Search:
             over_bytes = form.step_bytes - limit_bytes
             # Where the largest limit gives the lowest plan as well, all do.
             is_far = plans.is_lowest(form) and form.step_bytes > limit_bytes * _NEAR
+            if over_bytes > 0:
+                over_bytes = max(over_bytes, int(limit_bytes * _LEAST_LESS) << over)
+                over += 1
             asked_bytes = plans.inside(asked_bytes - over_bytes, is_far=is_far)
             if asked_bytes < least_bytes or plans.is_narrow(limit_bytes):
                 break

@@ -90,6 +90,15 @@ def test_the_lowest_plan_need_not_be_the_lowest_peak() -> None:
     assert form.planned_bytes > FLOOR
 
 
+def test_steps_get_longer_where_plans_are_a_little_over_again_and_again() -> None:
+    """What is missing is not what plans for less by as much get lower by."""
+    search = Plans(lambda planned: 503 if planned > 430 else planned)
+    form = search.within(500)
+    assert form is not None
+    assert form.step_bytes <= 430
+    assert [each.step_bytes for each in search.forms[1:5]] == [503, 503, 503, 430]
+
+
 def test_more_is_asked_for_where_the_lowest_plan_needs_too_much_at_once() -> None:
     """Nothing lower can be planned than what the limit asks for."""
     search = Plans(lambda planned: planned - 55 if planned > FLOOR else 200)

@@ -175,18 +175,32 @@ class Keeper(NodeBuilder):
     (`ComputeGloballyUnfusible`). So x becomes: where x equals itself, x, and else, for what is no
     number, x + x, which is x. That is computed where x is, in the same kernel.
 
+    A kernel that reads it in another shape does not help: XLA reads what it has made of x for that,
+    and computes x again for others. Divided by a one that no compiler knows it is what it was, and
+    costly, so that it is computed once, whoever reads it (`InstructionFusion::IsExpensive`).
+
     What is true or false becomes 1 or 0 in bfloat16, and true or false again. XLA takes the first
-    conversion for costly, and does that once, too (`CpuInstructionFusion::IsExpensive`).
+    conversion for costly as well (`CpuInstructionFusion::IsExpensive`).
     """
 
     def __init__(self, rewriter: Rewriter, context: Context) -> None:
         super().__init__(rewriter, context, KEPT_PREFIX)
+        self._triggers = DataTriggers(rewriter, context)
+        self._known = find_known(rewriter, context)
 
-    def keep(self, tensor: Tensor) -> Tensor:
-        """The same values, in memory."""
+    def keep(self, tensor: Tensor, *, is_reshaped: bool = False) -> Tensor:
+        """The same values, in memory.
+
+        Args:
+            tensor: What is kept.
+            is_reshaped: Whether all kernels that read it do so in another shape.
+        """
         dtype = dtype_of(tensor, self.rewriter)
         if dtype == DT_BOOL:
             return self._keep_mask(tensor)
+        if is_reshaped and dtype == DT_FLOAT and self._known is not None:
+            one = self._triggers.unknown_one(self._known)
+            return self.learn(self.add(tensor, "RealDiv", [tensor, one], T=dtype), tensor, dtype)
         is_number = self.add(tensor, "Equal", [tensor, tensor], T=dtype)
         double = self.add(tensor, "AddV2", [tensor, tensor], T=dtype)
         kept = self.add(tensor, "SelectV2", [is_number, tensor, double], T=dtype)

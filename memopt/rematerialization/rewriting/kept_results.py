@@ -103,3 +103,20 @@ def find_readers(tensor: Tensor) -> set[Node]:
             else:
                 found.add(user)
     return found
+
+
+def is_reshaped_for_kernels(tensor: Tensor, context: Context) -> bool:
+    """Whether all kernels that read a tensor read it in another shape than that it is made in."""
+    made = context.properties.tensor(tensor.name)
+    pending = [tensor]
+    while pending:
+        for user, _ in pending.pop().uses:
+            fusion = fusion_of(user)
+            if fusion is Fusion.KERNEL:
+                return False
+            if fusion is not Fusion.VIEW:
+                continue
+            shown = context.properties.tensor(user.output().name)
+            if made is None or shown is None or shown.shape == made.shape:
+                pending.append(user.output())
+    return True
