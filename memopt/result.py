@@ -315,7 +315,8 @@ class OptimizationReport(Paged):
                     "decisions": [
                         {"node": one.node, "reason": one.reason} for one in edit.decisions
                     ],
-                    "planned_bytes": edit.planned_bytes,
+                    "planned_bytes": edit.planned.step_bytes,
+                    "planned_overhead": edit.planned.overhead,
                 }
                 for edit in report.edits
             ],

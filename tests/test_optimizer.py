@@ -187,6 +187,7 @@ def test_the_report_is_plain_data() -> None:
         "holds": ["product:0"],
         "decisions": [],
         "planned_bytes": 0,
+        "planned_overhead": 0.0,
     }
 
 

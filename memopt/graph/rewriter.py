@@ -34,6 +34,22 @@ class Decision(NamedTuple):
     reason: str
 
 
+class Planned(NamedTuple):
+    """What a plan comes to that an edit carries out, as estimated.
+
+    Attributes:
+        step_bytes: What the step's own results take at the peak.
+        overhead: The share of its time that the step takes longer.
+    """
+
+    step_bytes: int = 0
+    overhead: float = 0.0
+
+
+NO_PLAN = Planned()
+"""Of edits that carry out none."""
+
+
 class Edit(NamedTuple):
     """One change that belongs together, as it is reported.
 
@@ -47,8 +63,7 @@ class Edit(NamedTuple):
         touches: What kinds of change were made.
         decisions: The decisions that it consists of, where there are several; what matters most
             comes first.
-        planned_bytes: What the step's own results take at the peak by the plan that it carries out;
-            0 where it carries out none.
+        planned: What the plan comes to that it carries out.
     """
 
     reason: str
@@ -59,7 +74,7 @@ class Edit(NamedTuple):
     holds: tuple[str, ...]
     touches: frozenset[Touches]
     decisions: tuple[Decision, ...] = ()
-    planned_bytes: int = 0
+    planned: Planned = NO_PLAN
 
     def __repr__(self) -> str:
         return _overview(self).text()
@@ -113,11 +128,11 @@ class OpenEdit:
         releases: tuple[str, ...],
         holds: tuple[str, ...],
         decisions: tuple[Decision, ...],
-        planned_bytes: int,
+        planned: Planned,
     ) -> None:
         self._rewriter = rewriter
         self._decisions = decisions
-        self._planned_bytes = planned_bytes
+        self._planned = planned
         self._start = rewriter.checkpoint()
         self.reason = reason
         self.releases = releases
@@ -144,7 +159,7 @@ class OpenEdit:
             self.holds,
             frozenset(self.touches),
             self._decisions,
-            self._planned_bytes,
+            self._planned,
         )
 
 
@@ -184,7 +199,7 @@ class Rewriter:
         releases: Iterable[Tensor] = (),
         holds: Iterable[Tensor] = (),
         decisions: Iterable[Decision] = (),
-        planned_bytes: int = 0,
+        planned: Planned = NO_PLAN,
     ) -> OpenEdit:
         """Make the changes of one edit: `with rewriter.edit(reason): ...`.
 
@@ -193,14 +208,14 @@ class Rewriter:
             releases: Tensors that need not be kept any longer because of the edit.
             holds: Tensors that must be kept longer because of it.
             decisions: What it consists of, for the report.
-            planned_bytes: What the step's own results take at the peak, if it carries out a plan.
+            planned: What the plan comes to that it carries out.
 
         Raises:
             RewriteError: Another edit is open.
         """
         released = tuple(tensor.name for tensor in releases)
         held = tuple(tensor.name for tensor in holds)
-        return OpenEdit(self, reason, released, held, tuple(decisions), planned_bytes)
+        return OpenEdit(self, reason, released, held, tuple(decisions), planned)
 
     def open_edit(self, edit: OpenEdit) -> None:
         """Begin an edit; `with rewriter.edit(reason)` does it."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from memopt.result import OptimizationResult
     from memopt.time_limit import TimeLimit
 
-_MOST_TIME = 1.35
+MOST_TIME = 1.35
 """How much longer a step may take, as estimated, for a lower peak that is over the budget too."""
 _PARTS_OF_WHAT_IS_SAVED = (4, 2)
 """Of what such a peak is lower, the part that further attempts may need more."""
@@ -303,7 +303,7 @@ class Attempts(NamedTuple):
         if keeps_budgets(result) or costs is None or not is_in_haste(self.pipeline):
             return is_lower
         one, two = (1 + estimate_overhead(self.item, each, costs) for each in (result, other))
-        return one <= _MOST_TIME * two if is_lower else two > _MOST_TIME * one
+        return one <= MOST_TIME * two if is_lower else two > MOST_TIME * one
 
 
 def _better(result: OptimizationResult, best: OptimizationResult | None) -> OptimizationResult:

@@ -175,8 +175,7 @@ class CompiledRematerialization(Pass):
 
         kernels = context if self.alike else replace(context, stored=frozenset())
         decisions = explain(plan.done, limits.forms)
-        own_bytes = plan.peak_bytes - step.buffer_graph.held_bytes
-        with rewriter.edit(reason, decisions=decisions, planned_bytes=own_bytes):
+        with rewriter.edit(reason, decisions=decisions, planned=plan.planned(network)):
             order = apply_copies(rewriter, plan.done, kernels)
             order = copy_operands(rewriter, kernels, order)
             hold_copies(rewriter, kernels, order, self._triggers(rewriter, kernels))

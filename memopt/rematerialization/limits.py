@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from memopt.buffers.buffer_graph import simulate
+from memopt.graph.rewriter import Planned
 from memopt.time_limit import NO_LIMIT, TimeLimit
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ class Plan(NamedTuple):
     def keeps(self, limit_bytes: int) -> bool:
         """Whether it is within a limit, and finds room."""
         return self.peak_bytes <= limit_bytes and not self.missing_bytes
+
+    def planned(self, network: Network) -> Planned:
+        """What is reported of it: the step's own memory, and time as a share of the network's."""
+        own_bytes = self.peak_bytes - network.buffer_graph.held_bytes
+        return Planned(own_bytes, self.added_ns / max(network.weight, 1))
 
 
 @dataclass(frozen=True)

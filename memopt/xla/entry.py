@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.display import bytes_text
 from memopt.errors import BudgetError, InvalidGraphError
+from memopt.optimization.best_attempt import MOST_TIME
 from memopt.passes.compiled_rematerialization import ALL, EXACT, CompiledRematerialization
 from memopt.passes.depthwise_gradients import DepthwiseGradients
 from memopt.passes.pooling_gradients import PoolingGradients
@@ -241,7 +242,7 @@ def _look(
     limit_bytes, form = find_form(search, options)
     equal = tools.equality.holds_for(form, search.original)
     if equal is False and options.nearest and options.same_bits:
-        other = _worth_it(search.lowest_alike, search.original)
+        other = nearest([each for each in search.forms if each.alike])
         if other not in (form, search.original):
             form, equal = other, tools.equality.holds_for(other, search.original)
     return Found(search, limit_bytes, form, equal)
@@ -265,7 +266,7 @@ def find_form(search: Search, options: CompiledOptions) -> tuple[int, Form]:
     budget_bytes = options.budget.limit_bytes(held_bytes, original.step_bytes)
     form = search.within(max(1, budget_bytes - held_bytes))
     if form is None and options.nearest:
-        form = _worth_it(_nearest(search), original)
+        form = nearest(search.forms)
     if form is None:
         lowest_bytes = held_bytes + search.lowest.step_bytes
         largest = ", ".join(
@@ -289,10 +290,21 @@ def _worth_it(form: Form, original: Form) -> Form:
     return form if form.step_bytes <= original.step_bytes * WORTH_IT else original
 
 
-def _nearest(search: Search) -> Form:
-    """The lowest form, or one with bits more likely the same that needs hardly more."""
-    lowest, alike = search.lowest, search.lowest_alike
-    return alike if alike.step_bytes * WORTH_IT <= lowest.step_bytes else lowest
+def nearest(forms: Sequence[Form]) -> Form:
+    """Of forms of which none keeps the budget, the lowest that does not take too long for that.
+
+    Or one with bits more likely the same that needs hardly more.
+
+    Args:
+        forms: The original first, which it is if all others need as much.
+    """
+    lower = [form for form in forms[1:] if _worth_it(form, forms[0]) is form]
+    most_time = MOST_TIME * min((form.time for form in lower), default=0.0)
+    soon = sorted((f for f in lower if f.time <= most_time), key=lambda form: form.step_bytes)
+    for form in soon:
+        if form.alike and form.step_bytes * WORTH_IT <= soon[0].step_bytes:
+            return form
+    return soon[0] if soon else forms[0]
 
 
 def check_shapes(function: ConcreteFunction) -> None:

@@ -81,6 +81,12 @@ class Form:
     least_bytes: int = 0
 
     @property
+    def time(self) -> float:
+        """How often as long as the original's a step takes by its plan, as estimated."""
+        edits = (edit for report in self.reports for edit in report.edits)
+        return 1 + max((edit.planned.overhead for edit in edits), default=0.0)
+
+    @property
     def step_bytes(self) -> int:
         """What the step adds to what is there before, as the compiler has it."""
         return self.compiled.memory.step_peak_bytes
@@ -127,12 +133,6 @@ class Search:
     def lowest(self) -> Form:
         """The form with the lowest peak; of equals the first."""
         return min(self.forms, key=lambda form: form.step_bytes)
-
-    @property
-    def lowest_alike(self) -> Form:
-        """The one with the lowest peak of those whose copies are in kernels like the originals'."""
-        alike = [form for form in self.forms if form.alike]
-        return min(alike, key=lambda form: form.step_bytes)
 
     def keep_results(self) -> Form:
         """The form in which nothing is computed again, and less is computed again by XLA."""
@@ -313,7 +313,7 @@ class Search:
 def _least_bytes(reports: Iterable[PassReport], limit_bytes: int) -> int:
     """What a plan comes to that does not keep the limit which it was made for; 0 if it does."""
     edits = [edit for report in reports for edit in report.edits]
-    planned_bytes = max((edit.planned_bytes for edit in edits), default=0)
+    planned_bytes = max((edit.planned.step_bytes for edit in edits), default=0)
     return planned_bytes if planned_bytes > limit_bytes else 0
 
 

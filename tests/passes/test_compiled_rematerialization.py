@@ -54,11 +54,12 @@ def test_a_plan_says_what_it_comes_to(item: GrapplerItem) -> None:
     """Where it keeps its limit, and where none does."""
     limit_bytes = estimate(item) * 3 // 5
     (edit,) = run(item, replace(PLANS, step_limit=limit_bytes)).edits
-    assert 0 < edit.planned_bytes <= limit_bytes
+    assert 0 < edit.planned.step_bytes <= limit_bytes
     (least,) = run(item, replace(PLANS, step_limit=1)).edits
-    assert 1 < least.planned_bytes < edit.planned_bytes
-    (again,) = run(item, replace(PLANS, step_limit=least.planned_bytes)).edits
-    assert again.planned_bytes <= least.planned_bytes
+    assert 1 < least.planned.step_bytes < edit.planned.step_bytes
+    assert 0 < edit.planned.overhead < least.planned.overhead
+    (again,) = run(item, replace(PLANS, step_limit=least.planned.step_bytes)).edits
+    assert again.planned.step_bytes <= least.planned.step_bytes
 
 
 def test_a_plan_is_made_once_whatever_kernels_its_copies_are_in(
@@ -75,4 +76,4 @@ def test_a_plan_is_made_once_whatever_kernels_its_copies_are_in(
     options = replace(PLANS, step_limit=estimate(item) // 2, cache_plans=True)
     edits = [run(item, replace(options, alike=alike), "MatMul").edits for alike in (True, False)]
     assert len(made) == 1
-    assert edits[0][0].planned_bytes == edits[1][0].planned_bytes
+    assert edits[0][0].planned.step_bytes == edits[1][0].planned.step_bytes

@@ -89,9 +89,9 @@ def test_an_edit_says_what_its_plan_comes_to() -> None:
     copying, *others = run_case(case, Rematerialization.parse(case.spec)).edits
     assert copying.added
     held_bytes = 512
-    assert f"so that the peak is {copying.planned_bytes + held_bytes} bytes" in copying.reason
+    assert f"so that the peak is {copying.planned.step_bytes + held_bytes} bytes" in copying.reason
     assert f"{held_bytes} bytes of which are held before the step" in copying.reason
-    assert not any(edit.planned_bytes for edit in others)
+    assert not any(edit.planned.step_bytes for edit in others)
 
 
 def test_a_second_run_adds_nothing() -> None:

@@ -200,28 +200,36 @@ def test_a_budget_out_of_reach_is_an_error_that_says_what_is_in_use(
 
 
 @pytest.mark.parametrize(
-    ("lowest_bytes", "alike_bytes", "taken_bytes"),
+    ("lowest", "alike", "taken_bytes"),
     [
-        (960, 1000, 1000),
-        (940, 1000, 940),
+        ((960, 1.0), (1000, 1.0), 1000),
+        ((940, 1.0), (1000, 1.0), 940),
         # One with bits more likely the same, unless it needs more than a twentieth more.
-        (600, 630, 630),
-        (600, 640, 600),
+        ((600, 1.2), (630, 1.2), 630),
+        ((600, 1.2), (640, 1.2), 600),
+        # Not one that takes more than a third longer than another.
+        ((600, 1.6), (640, 1.1), 640),
+        ((600, 1.6), (640, 1.2), 600),
+        ((600, 1.6), (1000, 1.0), 600),
     ],
 )
 def test_what_comes_nearest_has_to_be_worth_its_time(
-    lowest_bytes: int, alike_bytes: int, taken_bytes: int
+    lowest: tuple[int, float], alike: tuple[int, float], taken_bytes: int
 ) -> None:
     """On a step whose lowest form saves little, which no real search can be held to."""
-    original, lowest, alike = (
+    forms = [
         SimpleNamespace(
             step_bytes=step_bytes,
+            time=time,
+            alike=(step_bytes, time) != lowest,
             compiled=SimpleNamespace(memory=SimpleNamespace(argument_bytes=10, live=())),
         )
-        for step_bytes in (1000, lowest_bytes, alike_bytes)
+        for step_bytes, time in ((1000, 1.0), lowest, alike)
+    ]
+    search = cast(
+        "Search",
+        SimpleNamespace(original=forms[0], lowest=forms[1], within=lambda _: None, forms=forms),
     )
-    forms = {"original": original, "lowest": lowest, "lowest_alike": alike}
-    search = cast("Search", SimpleNamespace(**forms, within=lambda _: None, forms=[]))
     budget = memopt.Budget.parse("10%")
     _, form = find_form(search, CompiledOptions(budget, nearest=True))
     assert form.step_bytes == taken_bytes

@@ -222,9 +222,9 @@ class MemoryLimiter:
             self._is_changed = True
             where = "" if part is None else f"for {part}, "
             decisions = _explain(plan.done, limits)
-            own_bytes = plan.peak_bytes - network.buffer_graph.held_bytes
+            planned = plan.planned(network)
             reason = where + _reason(network, plan, limits)
-            with self._rewriter.edit(reason, decisions=decisions, planned_bytes=own_bytes):
+            with self._rewriter.edit(reason, decisions=decisions, planned=planned):
                 nodes = apply_copies(self._rewriter, plan.done, self._context)
                 nodes = self._held_across_devices(nodes)
         return self._settle(nodes)
