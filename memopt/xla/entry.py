@@ -242,7 +242,9 @@ def _look(
     limit_bytes, form = find_form(search, options)
     equal = tools.equality.holds_for(form, search.original)
     if equal is False and options.nearest and options.same_bits:
-        other = nearest([each for each in search.forms if each.alike])
+        alike = [each for each in search.forms if each.alike]
+        within = [each for each in alike if each.step_bytes <= limit_bytes]
+        other = max(within, key=lambda each: each.step_bytes, default=nearest(alike))
         if other not in (form, search.original):
             form, equal = other, tools.equality.holds_for(other, search.original)
     return Found(search, limit_bytes, form, equal)
