@@ -50,10 +50,9 @@ def main() -> None:
     parser.add_argument("--algorithms", nargs="*", choices=ALGORITHMS, default=list(ALGORITHMS))
     parser.add_argument("--budget", type=int, default=50)
     arguments = parser.parse_args()
-    rows = []
+    rows, fresh = [], multiprocessing.get_context("spawn")
     for nodes in arguments.sizes:
         for algorithm in arguments.algorithms:
-            fresh = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(1, mp_context=fresh) as process:
                 rows.append(process.submit(plan, nodes, algorithm, arguments.budget).result())
             print(f"{nodes}, {algorithm} done", file=sys.stderr)

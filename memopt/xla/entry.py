@@ -244,7 +244,7 @@ def _look(
     if equal is False and options.nearest and options.same_bits:
         alike = [each for each in search.forms if each.alike]
         within = [each for each in alike if each.step_bytes <= limit_bytes]
-        other = max(within, key=lambda each: each.step_bytes, default=nearest(alike))
+        other = max(within, key=lambda each: each.step_bytes, default=_nearest(alike))
         if other not in (form, search.original):
             form, equal = other, tools.equality.holds_for(other, search.original)
     return Found(search, limit_bytes, form, equal)
@@ -268,7 +268,7 @@ def find_form(search: Search, options: CompiledOptions) -> tuple[int, Form]:
     budget_bytes = options.budget.limit_bytes(held_bytes, original.step_bytes)
     form = search.within(max(1, budget_bytes - held_bytes))
     if form is None and options.nearest:
-        form = nearest(search.forms)
+        form = _nearest(search.forms)
     if form is None:
         lowest_bytes = held_bytes + search.lowest.step_bytes
         largest = ", ".join(
@@ -292,7 +292,7 @@ def _worth_it(form: Form, original: Form) -> Form:
     return form if form.step_bytes <= original.step_bytes * WORTH_IT else original
 
 
-def nearest(forms: Sequence[Form]) -> Form:
+def _nearest(forms: Sequence[Form]) -> Form:
     """Of forms of which none keeps the budget, the lowest that does not take too long for that.
 
     Or one with bits more likely the same that needs hardly more.

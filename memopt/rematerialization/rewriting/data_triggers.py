@@ -199,8 +199,7 @@ class Keeper(NodeBuilder):
         if dtype == DT_BOOL:
             return self._keep_mask(tensor)
         if is_reshaped and dtype == DT_FLOAT and self._known is not None:
-            one = self._triggers.unknown_one(self._known)
-            return self.learn(self.add(tensor, "RealDiv", [tensor, one], T=dtype), tensor, dtype)
+            return divide(self, tensor, self._triggers.unknown_one(self._known))
         is_number = self.add(tensor, "Equal", [tensor, tensor], T=dtype)
         double = self.add(tensor, "AddV2", [tensor, tensor], T=dtype)
         kept = self.add(tensor, "SelectV2", [is_number, tensor, double], T=dtype)
@@ -214,6 +213,12 @@ class Keeper(NodeBuilder):
             made = self.add(mask, "Cast", [made], SrcT=source, DstT=target)
             self.learn(made, mask, target)
         return made
+
+
+def divide(builder: NodeBuilder, tensor: Tensor, one: Tensor) -> Tensor:
+    """The same values, of floats, in memory: divided by a one that no compiler knows."""
+    divided = builder.add(tensor, "RealDiv", [tensor, one], T=DT_FLOAT)
+    return builder.learn(divided, tensor, DT_FLOAT)
 
 
 def dtype_of(tensor: Tensor, rewriter: Rewriter) -> int:

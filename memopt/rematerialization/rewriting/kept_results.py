@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from memopt.context import Context
     from memopt.graph.graph import Node, Tensor
     from memopt.graph.rewriter import Rewriter
+    from memopt.shapes.properties import Properties
 
 _MADE_TOGETHER = ELEMENTWISE | {Fusion.REDUCTION, Fusion.VIEW}
 _LEAST_BYTES = 4096
@@ -92,31 +93,30 @@ def may_round(tensor: Tensor, rewriter: Rewriter) -> bool:
     return False
 
 
-def find_readers(tensor: Tensor) -> set[Node]:
-    """Who reads a tensor, through views of it, too."""
+def find_readers(tensor: Tensor, properties: Properties | None = None) -> set[Node]:
+    """Who reads a tensor, through views of it, too.
+
+    Args:
+        tensor: The tensor.
+        properties: If given, those who read it through a view that is known to have another shape
+            do not count.
+    """
+    made = properties.tensor(tensor.name) if properties else None
     found: set[Node] = set()
     pending = [tensor]
     while pending:
         for user, _ in pending.pop().uses:
-            if fusion_of(user) is Fusion.VIEW:
-                pending.extend(user.outputs)
-            else:
+            if fusion_of(user) is not Fusion.VIEW:
                 found.add(user)
+                continue
+            for shown in user.outputs:
+                known = properties.tensor(shown.name) if made and properties else None
+                if not (made and known) or known.shape == made.shape:
+                    pending.append(shown)
     return found
 
 
 def is_reshaped_for_kernels(tensor: Tensor, context: Context) -> bool:
     """Whether all kernels that read a tensor read it in another shape than that it is made in."""
-    made = context.properties.tensor(tensor.name)
-    pending = [tensor]
-    while pending:
-        for user, _ in pending.pop().uses:
-            fusion = fusion_of(user)
-            if fusion is Fusion.KERNEL:
-                return False
-            if fusion is not Fusion.VIEW:
-                continue
-            shown = context.properties.tensor(user.output().name)
-            if made is None or shown is None or shown.shape == made.shape:
-                pending.append(user.output())
-    return True
+    readers = find_readers(tensor, context.properties)
+    return not any(fusion_of(reader) is Fusion.KERNEL for reader in readers)

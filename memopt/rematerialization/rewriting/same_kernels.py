@@ -18,6 +18,7 @@ from memopt.rematerialization.rewriting.data_triggers import (
     READS,
     DataTriggers,
     can_wait,
+    divide,
     dtype_of,
     find_known,
     least_bytes,
@@ -199,8 +200,8 @@ class _Storing:
 
     def _divide(self, result: Tensor, one: Tensor) -> Tensor:
         triggers, readers = self._triggers, [user for user, _ in result.uses]
-        stored = triggers.add(result, "RealDiv", [result, one], T=DT_FLOAT)
-        triggers.read_instead(readers, result, triggers.learn(stored, result, DT_FLOAT))
+        stored = divide(triggers, result, one)
+        triggers.read_instead(readers, result, stored)
         return stored
 
     def _find_end(self, result: Tensor) -> Tensor | None:
