@@ -161,12 +161,12 @@ def _updates_led_to(numbering: Numbering, variables: _Variables) -> list[int]:
             producer = numbering.place(tensor.node)
             if not mark or variables.is_variable[producer]:
                 continue
-            led_to[producer] |= mark
+            led_to[producer] = _union(led_to[producer], mark)
             if tensor.node.op == "IdentityN":
                 port = (producer, tensor.port)
-                of_port[port] = of_port.get(port, 0) | mark
+                of_port[port] = _union(of_port.get(port, 0), mark)
         for update in variables.seen_by(place, node, numbering):
-            led_to[update] |= led_to[place]
+            led_to[update] = _union(led_to[update], led_to[place])
     return led_to
 
 
@@ -174,15 +174,17 @@ def _variables_computed_from(numbering: Numbering, variables: _Variables) -> lis
     """For each position the variables on whose values it depends through data."""
     computed_from = list(variables.reads)
     for place in numbering.order:
+        computed = computed_from[place]
         for tensor in numbering.nodes[place].inputs:
             source = tensor
             while source.node.op == "IdentityN":
                 # Its outputs have nothing to do with each other; optimizers pass all gradients
                 # through one.
                 source = source.node.inputs[source.port]
-            computed_from[place] |= computed_from[numbering.place(source.node)]
+            computed = _union(computed, computed_from[numbering.place(source.node)])
         for update in variables.seen_by(place, numbering.nodes[place], numbering):
-            computed_from[place] |= computed_from[update]
+            computed = _union(computed, computed_from[update])
+        computed_from[place] = computed
     return computed_from
 
 
@@ -191,19 +193,22 @@ def _influences(variables: _Variables, leads_to: list[int]) -> dict[int, int]:
     influences: dict[int, int] = {}
     for place, reads in enumerate(variables.reads):
         for bit in _bits(reads):
-            influences[bit] = influences.get(bit, 0) | leads_to[place]
+            influences[bit] = _union(influences.get(bit, 0), leads_to[place])
     return influences
 
 
 def _weights(influences: dict[int, int]) -> int:
     """The variables that are tied to two others which are tied to each other."""
     influenced_by = _transposed(influences)
-    partners = {
-        bit: influenced & influenced_by.get(bit, 0) & ~bit for bit, influenced in influences.items()
-    }
+
+    def partners(bit: int) -> int:
+        # Not kept: for each weight they are nearly all weights.
+        return influences.get(bit, 0) & influenced_by.get(bit, 0) & ~bit
+
     weights = 0
-    for bit, tied in partners.items():
-        if any(tied & partners.get(other, 0) & ~other for other in _bits(tied)):
+    for bit in influences:
+        tied = partners(bit)
+        if any(tied & partners(other) for other in _bits(tied)):
             weights |= bit
     return weights
 
@@ -217,8 +222,20 @@ def _transposed(influences: dict[int, int]) -> dict[int, int]:
     influenced_by: dict[int, int] = {}
     for influenced, bits in sources.items():
         for other in _bits(influenced):
-            influenced_by[other] = influenced_by.get(other, 0) | bits
+            influenced_by[other] = _union(influenced_by.get(other, 0), bits)
     return influenced_by
+
+
+def _union(first: int, second: int) -> int:
+    """Both sets together; one of the two itself if that is all, so that nodes share their sets.
+
+    Those that lie between two weights have the same ones: a set for each node would take the square
+    of the nodes.
+    """
+    both = first | second
+    if both == first:
+        return first
+    return second if both == second else both
 
 
 def _bits(mask: int) -> Iterator[int]:

@@ -174,7 +174,7 @@ class CompiledRematerialization(Pass):
         from memopt.rematerialization.planned.decisions import explain
 
         kernels = context if self.alike else replace(context, stored=frozenset())
-        decisions = explain(plan.done, limits.forms)
+        decisions = explain(plan.done, limits.forms, limits.limit_bytes)
         with rewriter.edit(reason, decisions=decisions, planned=plan.planned(network)):
             order = apply_copies(rewriter, plan.done, kernels)
             order = copy_operands(rewriter, kernels, order)

@@ -19,11 +19,13 @@ from memopt.planning.chains import NOTHING, propose_any, take_back
 from memopt.planning.edits import remove, undo
 from memopt.planning.problem import COPIES
 from memopt.planning.sequence_state import (
+    BUDGET,
     CHANGES,
     COST,
     LENGTH,
     LONGEST_CHAIN,
     OVERSHOOT,
+    latest,
     random_below,
 )
 
@@ -185,11 +187,41 @@ def tidy(problem: Problem, state: State) -> None:
         if state.previous[slot] < 0:
             at += 1
             continue
+        if is_needed(problem, state, slot):
+            at += 1
+            continue
         overshoot = state.numbers[OVERSHOOT]
         remove(problem, state, slot)
         if state.numbers[OVERSHOOT] > overshoot:
             undo(problem, state, slot)
             at += 1
+
+
+@compiled
+def is_needed(problem: Problem, state: State, slot: int) -> bool:
+    """Whether it is seen without an edit that a sequence goes over its budget without a repetition.
+
+    An edit of a long sequence takes as long as the sequence is. Here the first position is enough
+    at which there is no room for what the repetition makes: from the last that reads what the
+    computation before has made, up to where something is computed that could go sooner.
+    """
+    if state.numbers[OVERSHOOT] > 0:
+        return False
+    op = slot // COPIES
+    end = state.position[slot]
+    for edge in range(problem.input_start[op], problem.input_start[op + 1]):
+        holder = latest(state, problem.input_op[edge], state.position[slot])
+        if state.last[problem.input_value[edge] * COPIES + holder % COPIES] == slot:
+            end = min(end, state.position[holder])
+    for value in range(problem.value_start[op], problem.value_start[op + 1]):
+        if state.last[value * COPIES + slot % COPIES] == slot:
+            continue
+        last = state.last[value * COPIES + state.previous[slot] % COPIES]
+        most_bytes = state.numbers[BUDGET] - problem.size[value]
+        for at in range(state.position[last] + 1, end):
+            if state.bytes_at[at] > most_bytes:
+                return True
+    return False
 
 
 @compiled_apart

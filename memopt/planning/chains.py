@@ -19,6 +19,7 @@ from memopt.planning.sequence_state import (
     LENGTH,
     LONGEST_CHAIN,
     OVERSHOOT,
+    latest,
     random_below,
 )
 
@@ -149,7 +150,7 @@ def _next_idle(problem: Problem, state: State) -> int:
         op = state.chain[index, 0] // COPIES
         first = problem.input_start[op + 1] if state.chain[index, 2] else problem.input_start[op]
         for edge in range(first, problem.input_start[op + 1]):
-            slot = _latest(state, problem.input_op[edge], state.chain[index, 1])
+            slot = latest(state, problem.input_op[edge], state.chain[index, 1])
             if state.previous[slot] >= 0 and not _is_read(problem, state, slot):
                 return slot
         index -= 1
@@ -171,7 +172,7 @@ def _waits_for(problem: Problem, state: State, value: int, reader: int, at: int)
     """Whether a value is there at a position for the sake of one reader alone."""
     if problem.size[value] == 0:
         return False
-    holder = _latest(state, problem.value_op[value], state.position[reader])
+    holder = latest(state, problem.value_op[value], state.position[reader])
     if state.position[holder] >= at:
         return False
     end = state.numbers[LENGTH]
@@ -197,15 +198,6 @@ def _first_reader(problem: Problem, state: State, value: int, at: int) -> int:
         if slot >= 0:
             found = min(found, state.position[slot])
     return found if found < state.numbers[LENGTH] - 1 else -1
-
-
-@compiled
-def _latest(state: State, op: int, at: int) -> int:
-    """The last computation of an operation before a position."""
-    slot = state.first[op]
-    while state.following[slot] >= 0 and state.position[state.following[slot]] < at:
-        slot = state.following[slot]
-    return int(slot)
 
 
 @compiled

@@ -29,6 +29,7 @@ from memopt.planning.sequence_state import (
     base_bytes,
     cost_of,
     free_slot,
+    latest,
     link,
     overshoot,
     rescan,
@@ -388,11 +389,7 @@ def _bytes_of(problem: Problem, state: State, slot: int) -> int:
         return int(total)
     for edge in range(problem.input_start[op], problem.input_start[op + 1]):
         value = problem.input_value[edge]
-        holder = state.first[problem.input_op[edge]]
-        while state.following[holder] >= 0 and (
-            state.position[state.following[holder]] < state.position[slot]
-        ):
-            holder = state.following[holder]
+        holder = latest(state, problem.input_op[edge], state.position[slot])
         if state.last[value * COPIES + holder % COPIES] == slot:
             total += problem.size[value]
     return int(total)

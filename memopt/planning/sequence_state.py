@@ -193,6 +193,15 @@ def free_slot(state: State, op: int) -> int:
 
 
 @compiled
+def latest(state: State, op: int, at: int) -> int:
+    """The last computation of an operation before a position; the first if none is."""
+    slot = state.first[op]
+    while state.following[slot] >= 0 and state.position[state.following[slot]] < at:
+        slot = state.following[slot]
+    return int(slot)
+
+
+@compiled
 def cost_of(problem: Problem, state: State, slot: int) -> int:
     """What a computation, or a swap in, costs."""
     op = slot // COPIES

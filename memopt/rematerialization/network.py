@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memopt.buffers.buffer_graph import simulate
 from memopt.buffers.working_sets import largest_working_set
@@ -12,9 +12,11 @@ from memopt.sequencing.frames import find_loop_entries
 from memopt.sequencing.precedence import Precedence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from memopt.buffers.buffer_graph import BufferGraph, MemoryTimeline
+
+T = TypeVar("T")
 
 OUT_OF_REACH = 0
 """A limit in bytes that no plan keeps: for the lowest one."""
@@ -46,6 +48,21 @@ class Network:
     weights: Sequence[int]
     intensities: Sequence[float] = ()
     bound: Mapping[int, str] = field(default_factory=dict)
+    _derived: dict[object, tuple[tuple[object, ...], Any]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+
+    def derived(self, kind: Callable[..., T], *arguments: object) -> T:
+        """`kind(self, *arguments)`, made anew where an argument is not the same as the last time.
+
+        The same is the same object, and of whole numbers an equal one.
+        """
+        last = self._derived.get(kind)
+        if last is None or not all(map(_is_same, last[0], arguments)):
+            last = (arguments, kind(self, *arguments))
+            self._derived[kind] = last
+        made: T = last[1]
+        return made
 
     @cached_property
     def precedence(self) -> Precedence:
@@ -85,6 +102,10 @@ class Network:
     def views(self) -> Views:
         """Through which nodes buffers are read that others made."""
         return _find_views(self)
+
+
+def _is_same(first: object, second: object) -> bool:
+    return first is second or (isinstance(first, int) and first == second)
 
 
 @dataclass(frozen=True)

@@ -65,45 +65,53 @@ class _Units:
     """
 
     def __init__(self, precedence: Precedence, pairs: Mapping[int, int]) -> None:
-        self._precedence = precedence
+        self._producers = precedence.producers
         self._pairs = pairs
-        self._head = {second: first for first, second in pairs.items()}
+        self._unit_of = list(range(len(self._producers)))
+        for first, second in pairs.items():
+            self._unit_of[second] = first
         self.torn: int | None = None
 
     def arrange(self, sequence: Sequence[int]) -> list[int]:
-        position = {node: number for number, node in enumerate(sequence)}
+        position = [0] * len(self._producers)
+        for number, node in enumerate(sequence):
+            position[node] = number
         arranged: list[int] = []
-        entered: set[int] = set()
-        done: set[int] = set()
+        entered, done = bytearray(len(position)), bytearray(len(position))
         for start in sequence:
-            pending = [self._head.get(start, start)]
+            pending = [self._unit_of[start]]
             while pending:
                 unit = pending[-1]
-                if unit in entered:
+                if entered[unit]:
                     pending.pop()
-                    if unit not in done:
-                        done.add(unit)
+                    if not done[unit]:
+                        done[unit] = True
                         arranged += self._members(unit)
                     continue
-                entered.add(unit)
-                needed = sorted(self._needed(unit, done), key=position.__getitem__)
-                for other in needed:
-                    # Entered and not done: it is further down in the walk, and needs this one.
-                    if other in entered:
-                        self.torn = self._of_cycle(pending, other)
-                        return arranged
-                pending.extend(reversed(needed))
+                entered[unit] = True
+                needed = self._needed(unit, done)
+                # Entered and not done: it is further down in the walk, and needs this one.
+                torn = [other for other in needed if entered[other]]
+                if torn:
+                    self.torn = self._of_cycle(pending, min(torn, key=position.__getitem__))
+                    return arranged
+                pending.extend(sorted(needed, key=position.__getitem__, reverse=True))
         return arranged
 
     def _members(self, unit: int) -> tuple[int, ...]:
         return (unit, self._pairs[unit]) if unit in self._pairs else (unit,)
 
-    def _needed(self, unit: int, done: set[int]) -> set[int]:
+    def _needed(self, unit: int, done: Sequence[int]) -> set[int]:
         """The units that must come before one, and have not yet."""
-        producers = (
-            p for member in self._members(unit) for p in self._precedence.producers[member]
-        )
-        return {self._head.get(p, p) for p in producers} - done - {unit}
+        unit_of = self._unit_of
+        needed = {
+            unit_of[producer]
+            for member in self._members(unit)
+            for producer in self._producers[member]
+            if not done[unit_of[producer]]
+        }
+        needed.discard(unit)
+        return needed
 
     def _of_cycle(self, pending: Sequence[int], start: int) -> int:
         """A pair on the way from a unit to one that needs it again."""

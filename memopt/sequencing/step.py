@@ -61,8 +61,15 @@ class Step:
 
     @classmethod
     def in_context(cls, graph: Graph, context: Context) -> Step:
-        """The step of a graph that is not empty, as a pass has it."""
-        return cls.of(
+        """The step of a graph that is not empty, as a pass has it.
+
+        While the graph stays as it is, the same: unless it has functions, which may be rewritten.
+        """
+        steps = graph.derived(_no_steps)
+        for other, step in steps:
+            if _sees_the_same(other, context):
+                return step
+        step = cls.of(
             graph,
             context.properties,
             fed=context.fed,
@@ -72,6 +79,9 @@ class Step:
             costs=context.costs,
             in_function=context.in_function,
         )
+        if graph.library is None or not graph.library.names():
+            steps.append((context, step))
+        return step
 
     @classmethod
     def of(  # noqa: PLR0913 - what is known of a step, by keyword
@@ -326,3 +336,17 @@ def _fetched_tensors(
             yield node.inputs[0].name
         elif not op_types.is_stateful(node, graph.library):
             yield from (f"{name}:{port}" for port in range(len(properties.outputs(name))))
+
+
+def _no_steps(_: Graph) -> list[tuple[Context, Step]]:
+    return []
+
+
+def _sees_the_same(first: Context, second: Context) -> bool:
+    """Whether a step is the same in both."""
+    if first.properties is not second.properties or first.costs is not second.costs:
+        return False
+    return all(
+        getattr(first, name) == getattr(second, name)
+        for name in ("fed", "fetched", "kept", "runtime", "in_function")
+    )

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
 from support.layered_graphs import layered_graph
 
-from memopt.planning.annealing import Best, Schedule, anneal, new_best
+from memopt.planning.annealing import Best, Schedule, anneal, is_needed, new_best, tidy
 from memopt.planning.checker import judge
-from memopt.planning.problem import problem_of
+from memopt.planning.edits import add, remove, undo
+from memopt.planning.problem import Problem, problem_of
 from memopt.planning.search_effort import Effort
-from memopt.planning.sequence_state import CHANGES, LONGEST_CHAIN, State, fill, new_state
+from memopt.planning.searches import steps_of
+from memopt.planning.sequence_state import (
+    CHANGES,
+    LENGTH,
+    LONGEST_CHAIN,
+    OVERSHOOT,
+    State,
+    fill,
+    free_slot,
+    new_state,
+)
 
 _OPERATIONS = 800
 _EDITS_FOR_EACH = 150
+_NEEDLESS = 40
 
 
 def search(*schedules: Schedule) -> tuple[State, Best]:
@@ -45,3 +58,47 @@ def test_chains_end_when_they_have_changed_enough() -> None:
     short, _ = search(replace(chains, changes=2))
     assert usual.numbers[CHANGES] > 2 * chains.edits + 2 * LONGEST_CHAIN
     assert short.numbers[CHANGES] <= 2 * chains.edits + 2 * LONGEST_CHAIN
+
+
+def test_tidying_takes_out_what_one_by_one_is_not_needed() -> None:
+    graph = layered_graph(_OPERATIONS, 1)
+    problem = problem_of(graph)
+    _, best = search(Effort.of(_OPERATIONS).polish)
+    found = steps_of(best)
+    measured = new_state(problem, 0, 0)
+    fill(problem, measured, *found)
+    room = int(measured.bytes_at[: measured.numbers[LENGTH]].max())
+    tidied, expected = (new_state(problem, room, 0) for _ in range(2))
+    for state in (tidied, expected):
+        fill(problem, state, *found)
+        _repeat_needlessly(problem, state)
+    repeated = [slot for slot in _sequence(expected) if expected.previous[slot] >= 0]
+    needed = sum(is_needed(problem, expected, slot) for slot in repeated)
+    assert 0.1 * len(repeated) < needed < len(repeated) - _NEEDLESS // 2
+    for slot in repeated:
+        remove(problem, expected, slot)
+        if expected.numbers[OVERSHOOT]:
+            undo(problem, expected, slot)
+    tidy(problem, tidied)
+    assert _sequence(tidied) == _sequence(expected)
+    assert len(_sequence(tidied)) <= len(found.operations) + 1
+
+
+def _repeat_needlessly(problem: Problem, state: State) -> None:
+    """Compute operations once more, where what that takes is free."""
+    draw, graph_operations, added = random.Random(1), len(problem.cost) - 1, 0
+    while added < _NEEDLESS:
+        op = draw.randrange(graph_operations)
+        if problem.single[op] or free_slot(state, op) < 0:
+            continue
+        at = draw.randrange(int(state.position[state.first[op]]) + 1, int(state.numbers[LENGTH]))
+        slot = add(problem, state, op, at, 0)
+        if state.numbers[OVERSHOOT]:
+            undo(problem, state, slot)
+        else:
+            added += 1
+
+
+def _sequence(state: State) -> list[int]:
+    slots: list[int] = state.sequence[: state.numbers[LENGTH]].tolist()
+    return slots

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from memopt.rematerialization.algorithms import (
 from memopt.rematerialization.limits import Limits
 from memopt.rematerialization.network import OUT_OF_REACH
 from memopt.rematerialization.plan_choice import make_plan
-from memopt.rematerialization.planned import algorithm
+from memopt.rematerialization.planned import algorithm, decisions
 from memopt.rematerialization.planned.algorithm import rematerialize_planned
 from memopt.rematerialization.planned.decisions import explain
 from memopt.rematerialization.planned.realization import realize
@@ -273,22 +274,23 @@ def test_what_runs_again_with_what_may_not_is_no_sequence_of_the_planner() -> No
     done = rematerialize_planned(network, network.peak_bytes - 8, forms={})
     assert done.copies
     assert Reduction.of(network, {}).steps(done) is not None
-    network.recomputable[:] = [False] * len(network.recomputable)  # type: ignore[index]
-    assert Reduction.of(network, {}).steps(done) is None
+    fixed = replace(network, recomputable=[False] * len(network.recomputable))
+    assert Reduction.of(fixed, {}).steps(done) is None
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_decision_says_what_the_peak_would_be_without_it(seed: int) -> None:
     network = random_network(Random(seed), 60)
-    done = rematerialize_planned(network, int(network.peak_bytes * 0.7), forms={})
-    decisions = explain(done, {})
+    limit_bytes = int(network.peak_bytes * 0.7)
+    done = rematerialize_planned(network, limit_bytes, forms={})
+    found = explain(done, {}, limit_bytes)
     table = done.instructions
     copies = [copy for copy in done.copies if not table.is_view(copy)]
     moved = [node for node in done.removed if node < len(network.inputs)]
-    assert len(decisions) == len(copies) - len([n for n in moved if not table.is_view(n)])
+    assert len(found) == len(copies) - len([n for n in moved if not table.is_view(n)])
     names = [table.network.buffer_graph.nodes[table.origin[copy]].name for copy in copies]
-    assert {decision.node for decision in decisions} <= set(names)
-    peaks = [int(decision.reason.rsplit(" ", 2)[1]) for decision in decisions]
+    assert {decision.node for decision in found} <= set(names)
+    peaks = [int(decision.reason.rsplit(" ", 2)[1]) for decision in found]
     assert peaks == sorted(peaks, reverse=True)
     assert all(peak <= network.peak_bytes + done.peak_bytes for peak in peaks)
 
@@ -298,12 +300,28 @@ def test_a_decision_is_explained_by_what_would_be_without_it() -> None:
     steps += [Step("c", ("b",), 8, scratch_bytes=16), Step("d", ("c", "a"), 8)]
     network = network_of(small_graph(steps), fixed=("x", "d"))
     done = rematerialize_planned(network, network.peak_bytes - 8, forms={})
-    (decision,) = explain(done, {})
+    (decision,) = explain(done, {}, network.peak_bytes - 8)
     assert decision.node == "a"
     assert decision.reason == (
         f"recomputed, 8 bytes in about 0.0 us; kept instead, the peak would be "
         f"{network.peak_bytes} bytes"
     )
+
+
+def test_of_very_many_decisions_only_the_largest_are_weighed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network = random_network(Random(1), 60)
+    limit_bytes = int(network.peak_bytes * 0.7)
+    done = rematerialize_planned(network, limit_bytes, forms={})
+    weighed = explain(done, {}, limit_bytes)
+    monkeypatch.setattr(decisions, "_MOST_MOVED", 2 * len(done.sequence))
+    bounded = explain(done, {}, limit_bytes)
+    assert sorted(each.node for each in bounded) == sorted(each.node for each in weighed)
+    told = ["the peak would be" in each.reason for each in bounded]
+    assert told == sorted(told, reverse=True)
+    assert 2 <= sum(told) < len(told)
+    assert {each for each, is_told in zip(bounded, told, strict=True) if is_told} <= set(weighed)
 
 
 @pytest.fixture(scope="module", params=["unet", "resnet50"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -204,8 +205,7 @@ def kept_over_a_peak(weight: int = 1) -> Network:
         ]
     )
     network = network_of(graph, fixed=("param", "end"))
-    weights = [1, weight, 1, 1, 1, 1]
-    return network.__class__(**{**vars(network), "weights": weights})
+    return replace(network, weights=[1, weight, 1, 1, 1, 1])
 
 
 def test_the_lower_cost_decides_between_strategies() -> None:

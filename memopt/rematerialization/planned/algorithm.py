@@ -10,7 +10,7 @@ from memopt.planning.planner import Planner
 from memopt.planning.search_effort import Effort
 from memopt.rematerialization.network import OUT_OF_REACH
 from memopt.rematerialization.planned.realization import realize
-from memopt.rematerialization.planned.reduction import Reduction
+from memopt.rematerialization.planned.reduction import Reduction, room_within
 from memopt.time_limit import NO_LIMIT
 
 if TYPE_CHECKING:
@@ -114,8 +114,7 @@ class _Planning:
         self._held_bytes = network.buffer_graph.held_bytes
         self._floor_bytes = network.floor_bytes
         self._forms = forms
-        room_bytes = max(limit_bytes, self._floor_bytes) - self._held_bytes
-        self._reduction = Reduction.of(network, forms, room_bytes)
+        self._reduction = Reduction.of(network, forms, room_within(network, limit_bytes))
         graph = self._reduction.cost_graph
         self._planner = Planner(
             graph,

@@ -66,7 +66,7 @@ class Reduction:
             room_bytes: What the step is to need on top of what is held before it, by which is told
                 what is small; what it needs in its sequence if not given.
         """
-        return _Reducing(network, forms, room_bytes).reduce()
+        return network.derived(_reduce, forms, room_bytes)
 
     def steps(self, done: Rematerialized) -> Steps | None:
         """A sequence with copies as the planner has it.
@@ -109,6 +109,22 @@ class Reduction:
         comes_early = first[graph.after[:, 0]] > first[graph.after[:, 1]]
         comes_late = last[graph.until[:, 0]] > first[graph.until[:, 1]]
         return not (is_early.any() or comes_early.any() or comes_late.any())
+
+
+def room_within(network: Network, limit_bytes: int) -> int:
+    """What a step may need within a limit on top of what is held before it, or at the least does.
+
+    Args:
+        network: The sequence with its buffers.
+        limit_bytes: What may be in use, what was held before the step included.
+    """
+    return max(limit_bytes, network.floor_bytes) - network.buffer_graph.held_bytes
+
+
+def _reduce(
+    network: Network, forms: Mapping[int, Sequence[Form]], room_bytes: int | None
+) -> Reduction:
+    return _Reducing(network, forms, room_bytes).reduce()
 
 
 class _Reducing:

@@ -309,7 +309,7 @@ def _explain(done: Rematerialized, limits: Limits) -> tuple[Decision, ...]:
     # Not before it is used: it needs numpy.
     from memopt.rematerialization.planned.decisions import explain
 
-    return explain(done, limits.forms)
+    return explain(done, limits.forms, limits.limit_bytes)
 
 
 def _reason(network: Network, plan: Plan, limits: Limits) -> str:
