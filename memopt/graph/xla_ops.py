@@ -53,6 +53,14 @@ _FUSIONS = {op: fusion for fusion, ops in _OPS.items() for op in ops.split()}
 ELEMENTWISE = frozenset({Fusion.CHEAP, Fusion.COSTLY})
 """What becomes part of kernels that read it, always or if there is one only."""
 
+NORMAL_NUMBERS = frozenset(
+    "ParameterizedTruncatedNormal RandomStandardNormal StatelessParameterizedTruncatedNormal "
+    "StatelessRandomNormal StatelessRandomNormalV2 StatelessTruncatedNormal "
+    "StatelessTruncatedNormalV2 TruncatedNormal".split()
+)
+"""What draws normal numbers: logarithms, square roots and sines of random bits that are in memory,
+part of the kernel that reads them if there is one only."""
+
 COPYING = frozenset({"Conv2DBackpropFilter", "Conv2DBackpropFilterV2", "Conv3DBackpropFilterV2"})
 """Of which the compiler for CPUs copies both operands: it computes them as convolutions whose
 channels are the images of the batch, and transposes what is given to those."""

@@ -21,6 +21,7 @@ from memopt.rematerialization.plan_cache import PlanCache
 from memopt.rematerialization.plan_choice import make_plan
 from memopt.rematerialization.rewriting.apply import apply_copies
 from memopt.rematerialization.rewriting.data_triggers import BarrierTriggers, DataTriggers, Keeper
+from memopt.rematerialization.rewriting.drawn_results import find_drawn
 from memopt.rematerialization.rewriting.eligibility import network_of
 from memopt.rematerialization.rewriting.fused_twins import add_fused_twins
 from memopt.rematerialization.rewriting.kept_results import (
@@ -242,7 +243,15 @@ def _network(
     sums_again: bool,
 ) -> Network:
     """The network of a plan, in which what is fused takes less time than alone."""
-    network = network_of(rewriter.graph, buffers, sequence, context, sums_again=sums_again)
+    drawn = find_drawn((buffers.nodes[number] for number in sequence), context.stored)
+    network = network_of(
+        rewriter.graph,
+        buffers,
+        sequence,
+        context,
+        declined=frozenset(node.name for node in drawn),
+        sums_again=sums_again,
+    )
     weights = [
         max(1, weight // _FUSED_SHARE) if fusion_of(node) in _FUSED else weight
         for node, weight in zip(buffers.nodes, network.weights, strict=True)
