@@ -78,7 +78,58 @@ def resnet20() -> KerasTraining:
     return _classifier(model, keras.optimizers.SGD(0.1, momentum=0.9))
 
 
+def contrastive(batch: int = 24, size: int = 48) -> KerasTraining:
+    """Pictures told from others by two noisy views of each, with five residual blocks (SimCLR)."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+    from keras import layers
+
+    def convolved(features: Any, width: int, stride: int = 1) -> Any:
+        convolution = layers.Conv2D(width, 3, stride, padding="same", use_bias=False)
+        return layers.BatchNormalization()(convolution(features))
+
+    pictures = keras.Input((size, size, 3))
+    features = pictures
+    for width, stride in ((32, 1), (64, 2), (64, 1), (128, 2), (128, 1)):
+        added = convolved(layers.ReLU()(convolved(features, width, stride)), width)
+        shown = layers.Conv2D(width, 1, stride)(features)
+        features = layers.ReLU()(layers.Add()([added, shown]))
+    described = layers.Dense(128, activation="relu")(layers.GlobalAveragePooling2D()(features))
+    encoder = keras.Model(pictures, layers.Dense(64)(described))
+
+    class Views(keras.Model):  # type: ignore[misc]
+        """How alike two views of all pictures are."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = encoder
+
+        def call(self, pictures: Any, training: bool | None = None) -> Any:
+            described = [
+                tf.math.l2_normalize(self.encoder(self.view(pictures, seed), training=training), -1)
+                for seed in (5, 6)
+            ]
+            together = tf.concat(described, 0)
+            return tf.matmul(together, together, transpose_b=True) / 0.1
+
+        def view(self, pictures: Any, seed: int) -> Any:
+            turned = tf.image.stateless_random_flip_left_right(pictures, (seed, 1))
+            seen = tf.image.stateless_random_contrast(turned, 0.6, 1.4, (seed, 2))
+            return seen + 0.1 * tf.random.stateless_normal(tf.shape(seen), (seed, 3))
+
+    def loss(_: Any, alike: Any) -> Any:
+        others = alike - 1e9 * tf.eye(2 * batch)
+        same = tf.concat([tf.range(batch, 2 * batch), tf.range(batch)], 0)
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(same, others))
+
+    model = Views()
+    model.compile(keras.optimizers.Lion(1e-4), loss, jit_compile=False)
+    data = np.random.default_rng(0).standard_normal((batch, size, size, 3), np.float32)
+    return KerasTraining(model, data, np.zeros(batch, np.float32))
+
+
 TUTORIALS: dict[str, Callable[[], KerasTraining]] = {
-    function.__name__: function for function in (mnist, cifar10, resnet20)
+    function.__name__: function for function in (mnist, cifar10, resnet20, contrastive)
 }
 """Builders by name."""

@@ -34,18 +34,22 @@ _OPS = {
     Fusion.VIEW: "Reshape ExpandDims Squeeze Identity IdentityN StopGradient PreventGradient "
     "ReadVariableOp Snapshot EnsureShape",
     Fusion.CHEAP: "Abs Add AddN AddV2 BatchToSpaceND BiasAdd BiasAddV1 Bitcast BitwiseAnd "
-    "BitwiseOr BitwiseXor BroadcastTo Cast Ceil ClipByValue Concat ConcatV2 ConjugateTranspose "
+    "BitwiseOr BitwiseXor BroadcastTo Cast Ceil ClipByValue Complex Concat ConcatV2 Conj "
+    "ConjugateTranspose "
     "DepthToSpace DivNoNan Equal Fill Floor FusedBatchNorm FusedBatchNormGrad FusedBatchNormGradV2 "
-    "FusedBatchNormGradV3 FusedBatchNormV2 FusedBatchNormV3 Greater GreaterEqual LeakyRelu "
+    "FusedBatchNormGradV3 FusedBatchNormV2 FusedBatchNormV3 Greater GreaterEqual Imag IsFinite "
+    "IsInf IsNan LeakyRelu "
     "LeakyReluGrad Less LessEqual LogicalAnd LogicalNot LogicalOr MatrixBandPart Maximum Minimum "
-    "MirrorPad Mul MulNoNan Neg NotEqual OneHot OnesLike Pack Pad PadV2 Range Relu Relu6 Relu6Grad "
+    "MirrorPad Mul MulNoNan Neg NextAfter NotEqual OneHot OnesLike Pack Pad PadV2 Range Real Relu "
+    "Relu6 Relu6Grad "
     "ReluGrad ReverseV2 Rint Round Select SelectV2 Sign Slice SpaceToBatchND SpaceToDepth Split "
     "SplitV Square SquaredDifference StridedSlice StridedSliceGrad Sub Tile Transpose Unpack "
     "ZerosLike",
-    Fusion.COSTLY: "Atan2 Cos Div Elu EluGrad Erf Erfc Exp Expm1 FloorDiv FloorMod Gelu Inv "
-    "InvGrad Log Log1p LogSoftmax Pow RealDiv Reciprocal ReciprocalGrad Rsqrt RsqrtGrad "
-    "Selu SeluGrad Sigmoid SigmoidGrad Sin Softmax Softplus SoftplusGrad Softsign SoftsignGrad "
-    "Sqrt SqrtGrad Tan Tanh TanhGrad Xdivy Xlogy",
+    Fusion.COSTLY: "Acos Acosh Asin Asinh Atan Atan2 Atanh BesselI0e BesselI1e ComplexAbs Cos Cosh "
+    "Digamma Div Elu EluGrad Erf Erfc Erfinv Exp Expm1 FloorDiv FloorMod Gelu Inv InvGrad Lgamma "
+    "Log Log1p LogSoftmax Mod Ndtri Pow RealDiv Reciprocal ReciprocalGrad Rsqrt RsqrtGrad Selu "
+    "SeluGrad Sigmoid SigmoidGrad Sin Sinh Softmax Softplus SoftplusGrad Softsign SoftsignGrad "
+    "Sqrt SqrtGrad Tan Tanh TanhGrad TruncateDiv TruncateMod Xdivy Xlog1py Xlogy",
     Fusion.REDUCTION: "All Any BiasAddGrad L2Loss Max Mean Min Prod Sum",
 }
 _FUSIONS = {op: fusion for fusion, ops in _OPS.items() for op in ops.split()}
