@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 DATA, BARRIERS = "data", "barriers"
 ALL, EXACT, NONE = "all", "exact", "none"
+_DRAWN = "XLA computes it where it draws normal numbers, and would round otherwise elsewhere"
 _FUSED = (Fusion.CHEAP, Fusion.COSTLY, Fusion.REDUCTION)
 _FUSED_SHARE = 10
 """The part of its time alone that an operation takes inside of a kernel with others."""
@@ -244,6 +245,8 @@ def _network(
 ) -> Network:
     """The network of a plan, in which what is fused takes less time than alone."""
     drawn = find_drawn((buffers.nodes[number] for number in sequence), context.stored)
+    for node in drawn:
+        rewriter.decline(node, _DRAWN)
     network = network_of(
         rewriter.graph,
         buffers,

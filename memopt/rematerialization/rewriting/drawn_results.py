@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from memopt.graph.graph import Node
 
 
-def find_drawn(order: Iterable[Node], stored: AbstractSet[str]) -> set[Node]:
+def find_drawn(order: Iterable[Node], stored: AbstractSet[str]) -> list[Node]:
     """The operations of kernels that draw normal numbers, up to those whose results are in memory.
 
     A copy of such numbers waits for nothing but a seed and is merged with its original. What two
@@ -25,14 +25,14 @@ def find_drawn(order: Iterable[Node], stored: AbstractSet[str]) -> set[Node]:
         order: The nodes that run, producers first.
         stored: The operations whose results are in memory; nothing is found if they are not known.
     """
-    found: set[Node] = set()
+    found: list[Node] = []
     inside: set[Node] = set()
     for node in order if stored else ():
         is_fused = fusion_of(node) in ELEMENTWISE | {Fusion.VIEW, Fusion.REDUCTION}
         reads = is_fused and any(tensor.node in inside for tensor in node.inputs)
         if not reads and node.op not in NORMAL_NUMBERS:
             continue
-        found.add(node)
+        found.append(node)
         if find_original(node.name, stored) is None:
             inside.add(node)
     return found
