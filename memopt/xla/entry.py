@@ -242,12 +242,31 @@ def _look(
     limit_bytes, form = find_form(search, options)
     equal = tools.equality.holds_for(form, search.original)
     if equal is False and options.nearest and options.same_bits:
-        alike = [each for each in search.forms if each.alike]
-        within = [each for each in alike if each.step_bytes <= limit_bytes]
-        other = max(within, key=lambda each: each.step_bytes, default=_nearest(alike))
-        if other not in (form, search.original):
-            form, equal = other, tools.equality.holds_for(other, search.original)
+        for other in find_others(search.forms, form, limit_bytes):
+            if tools.equality.holds_for(other, search.original):
+                return Found(search, limit_bytes, other, True)
     return Found(search, limit_bytes, form, equal)
+
+
+def find_others(forms: Sequence[Form], form: Form, limit_bytes: int) -> list[Form]:
+    """What may have the same bits where a form has others, the likeliest to be near it first.
+
+    That in kernels like the original's, and of these that which keeps no results: a kernel that
+    reads in memory what it computed before may be put together otherwise.
+
+    Args:
+        forms: All of them, the original first.
+        form: The one that has other bits.
+        limit_bytes: The limit of the step's own memory; 0 for none.
+    """
+    found: list[Form] = []
+    alike = [each for each in forms if each.alike]
+    for fit in (alike, [each for each in alike if not each.keeps]):
+        within = [each for each in fit if each.step_bytes <= limit_bytes]
+        other = max(within, key=lambda each: each.step_bytes, default=_nearest(fit))
+        if other not in (form, forms[0], *found):
+            found.append(other)
+    return found
 
 
 def _gradients() -> tuple[Pass, ...]:

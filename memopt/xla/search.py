@@ -72,6 +72,7 @@ class Form:
         planned_bytes: The limit of the step's own memory that the plan was made for; 0 for none.
         alike: Whether copies are in kernels like those of their originals, if there are any.
         least_bytes: What the plan comes to, as estimated, if none was found for that limit; else 0.
+        keeps: Whether results are kept that XLA would compute again.
     """
 
     compiled: Compiled
@@ -79,6 +80,7 @@ class Form:
     planned_bytes: int = 0
     alike: bool = True
     least_bytes: int = 0
+    keeps: bool = False
 
     @property
     def time(self) -> float:
@@ -293,7 +295,8 @@ class Search:
             lean = self._starts.get(None) if self.loops else None
             self._starts[self.loops] = lean or StartingPoint(self.item)
             return self._try(limit_bytes)
-        form = Form(compiled, reports, limit_bytes, alike, _least_bytes(reports, limit_bytes))
+        least_bytes, keeps = _least_bytes(reports, limit_bytes), self.options.keep != NONE
+        form = Form(compiled, reports, limit_bytes, alike, least_bytes, keeps)
         self.forms.append(form)
         return form
 

@@ -25,7 +25,13 @@ from memopt.runtime.function import build_function
 from memopt.runtime.program import Program
 from memopt.shapes.properties import Properties
 from memopt.xla.compiler import compiler_process
-from memopt.xla.entry import CompiledOptions, compiled_memory, find_form, rewrite_compiled
+from memopt.xla.entry import (
+    CompiledOptions,
+    compiled_memory,
+    find_form,
+    find_others,
+    rewrite_compiled,
+)
 from memopt.xla.records import decoded
 
 if TYPE_CHECKING:
@@ -34,7 +40,7 @@ if TYPE_CHECKING:
 
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
-    from memopt.xla.search import Search
+    from memopt.xla.search import Form, Search
 
 LAYERS, WIDTH, BATCH = 8, 32, 512
 
@@ -235,6 +241,21 @@ def test_what_comes_nearest_has_to_be_worth_its_time(
     assert form.step_bytes == taken_bytes
     with pytest.raises(BudgetError):
         find_form(search, CompiledOptions(budget))
+
+
+def test_where_bits_differ_what_keeps_nothing_is_compared_last() -> None:
+    known = {"time": 1.0, "keeps": False, "alike": True}
+    original = SimpleNamespace(**known | {"step_bytes": 1000})
+    apart = SimpleNamespace(**known | {"step_bytes": 400, "alike": False})
+    kept = SimpleNamespace(**known | {"step_bytes": 450, "keeps": True})
+    plain = SimpleNamespace(**known | {"step_bytes": 600})
+    forms = cast("list[Form]", [original, plain, kept, apart])
+    assert find_others(forms, forms[3], 0) == [kept, plain]
+    assert find_others(forms, forms[2], 0) == [plain]
+    assert find_others(forms, forms[1], 0) == [kept]
+    assert find_others(forms, forms[3], 700) == [plain]
+    assert find_others(forms, forms[3], 500) == [kept, plain]
+    assert find_others(forms[:1], forms[3], 0) == []
 
 
 def test_what_does_not_act_on_it_is_an_error(relu_step: ConcreteFunction) -> None:
