@@ -232,6 +232,8 @@ def _union(first: int, second: int) -> int:
     Those that lie between two weights have the same ones: a set for each node would take the square
     of the nodes.
     """
+    if first is second or not second:
+        return first
     both = first | second
     if both == first:
         return first
