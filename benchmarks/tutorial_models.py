@@ -22,6 +22,14 @@ def _classifier(model: keras.Model, optimizer: Any, batch: int = 32) -> KerasTra
     return KerasTraining(model, features, rng.integers(0, 10, batch).astype(np.int32))
 
 
+def _convolved(features: Any, width: int, stride: int = 1) -> Any:
+    """What a convolution makes of features, normalized."""
+    from keras import layers
+
+    convolution = layers.Conv2D(width, 3, stride, padding="same", use_bias=False)
+    return layers.BatchNormalization()(convolution(features))
+
+
 def mnist() -> KerasTraining:
     """Two convolutions for digits, as Keras' first example has them."""
     import keras
@@ -60,16 +68,12 @@ def resnet20() -> KerasTraining:
     import keras
     from keras import layers
 
-    def convolved(features: Any, width: int, stride: int = 1) -> Any:
-        convolution = layers.Conv2D(width, 3, stride, padding="same", use_bias=False)
-        return layers.BatchNormalization()(convolution(features))
-
     pictures = keras.Input((32, 32, 3))
-    features = layers.ReLU()(convolved(pictures, 16))
+    features = layers.ReLU()(_convolved(pictures, 16))
     for number in range(9):
         width, before = 16 << number // 3, features.shape[-1]
         stride = 1 + (width > before)
-        added = convolved(layers.ReLU()(convolved(features, width, stride)), width)
+        added = _convolved(layers.ReLU()(_convolved(features, width, stride)), width)
         if width > before:
             features = layers.Conv2D(width, 1, stride, padding="same")(features)
         features = layers.ReLU()(layers.Add()([features, added]))
@@ -85,14 +89,10 @@ def contrastive(batch: int = 24, size: int = 48) -> KerasTraining:
     import tensorflow as tf
     from keras import layers
 
-    def convolved(features: Any, width: int, stride: int = 1) -> Any:
-        convolution = layers.Conv2D(width, 3, stride, padding="same", use_bias=False)
-        return layers.BatchNormalization()(convolution(features))
-
     pictures = keras.Input((size, size, 3))
     features = pictures
     for width, stride in ((32, 1), (64, 2), (64, 1), (128, 2), (128, 1)):
-        added = convolved(layers.ReLU()(convolved(features, width, stride)), width)
+        added = _convolved(layers.ReLU()(_convolved(features, width, stride)), width)
         shown = layers.Conv2D(width, 1, stride)(features)
         features = layers.ReLU()(layers.Add()([added, shown]))
     described = layers.Dense(128, activation="relu")(layers.GlobalAveragePooling2D()(features))
