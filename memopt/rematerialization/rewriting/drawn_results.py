@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memopt.graph.xla_ops import ELEMENTWISE, NORMAL_NUMBERS, Fusion, fusion_of
+from memopt.graph.xla_ops import NORMAL_NUMBERS, Fusion, fusion_of
 from memopt.rematerialization.rewriting.apply import find_original
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def find_drawn(order: Iterable[Node], stored: AbstractSet[str]) -> list[Node]:
     found: list[Node] = []
     inside: set[Node] = set()
     for node in order if stored else ():
-        is_fused = fusion_of(node) in ELEMENTWISE | {Fusion.VIEW, Fusion.REDUCTION}
-        reads = is_fused and any(tensor.node in inside for tensor in node.inputs)
+        is_part = fusion_of(node) is not Fusion.KERNEL
+        reads = is_part and any(tensor.node in inside for tensor in node.inputs)
         if not reads and node.op not in NORMAL_NUMBERS:
             continue
         found.append(node)
