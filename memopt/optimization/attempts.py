@@ -23,9 +23,16 @@ _NEAR_THE_FLOOR = 2.0
 """Up to how many times what its largest operation needs a step may need for that to be worth
 splitting: of what needs more, the greater part is what is kept."""
 
+_LEAST_GAIN = 0.2
+"""Of what a step needs, what splitting is to take off it to be tried where it cannot be enough."""
+
 
 def attempts(
-    pipeline: Pipeline, *, is_out_of_reach: bool, is_up_to_splitting: bool = False
+    pipeline: Pipeline,
+    *,
+    is_out_of_reach: bool,
+    is_up_to_splitting: bool = False,
+    stays_over: bool = False,
 ) -> Iterator[Pipeline]:
     """The pipelines to try, one after the other, until one keeps the budget.
 
@@ -40,6 +47,7 @@ def attempts(
         pipeline: All passes of the level.
         is_out_of_reach: Whether an operation by itself needs more than the budget.
         is_up_to_splitting: Whether some do, and each of these can be split.
+        stays_over: Whether one that does cannot be split: then the others are, as far as it helps.
     """
     fissions = [one for one in pipeline.once if isinstance(one, Fission)]
     whole = replace(pipeline, once=tuple(one for one in pipeline.once if one not in fissions))
@@ -51,8 +59,14 @@ def attempts(
     if seconds and is_up_to_splitting:
         yield from (_sharing(each, seconds * _SHARE_OF_FURTHER, seconds) for each in (split, whole))
         return
+    if seconds and is_out_of_reach:
+        # Whoever asks for less than there can be gets the nearest plan soon.
+        yield whole
+        split = _with_passes(split, _lowest) if stays_over else split
+        yield _sharing(split, seconds * _SHARE_OF_FURTHER, trial_s=seconds)
+        return
     if seconds:
-        yield from _within(seconds, whole, split, is_out_of_reach=is_out_of_reach)
+        yield from _within(seconds, whole, split)
         return
     is_split_first = is_out_of_reach or is_up_to_splitting
     first, second = (split, whole) if is_split_first else (whole, split)
@@ -85,10 +99,12 @@ def without_lowest(pipeline: Pipeline) -> Pipeline:
 def asking_for(pipeline: Pipeline, limit_bytes: int) -> Pipeline:
     """The same for another limit than the budget: so much in use at any moment on all devices.
 
-    Passes that have a limit of their own keep it.
+    Passes that have a limit of their own keep it, and none looks for what is lowest.
     """
 
     def asking(one: Pass) -> Pass:
+        if isinstance(one, Fission):
+            one = replace(one, lowest=False)
         if isinstance(one, Fission | Rematerialization) and not one.memory_limit:
             return replace(one, memory_limit=limit_bytes)
         return one
@@ -134,11 +150,22 @@ def is_futile(pipeline: Pipeline, result: OptimizationResult) -> bool:
     )
 
 
-def is_worth_splitting(after: MemoryTimeline) -> bool:
-    """Whether, over the budget, its largest operation is the greater part of what a step needs."""
+def is_worth_splitting(after: MemoryTimeline, staying_bytes: int) -> bool:
+    """Whether, over the budget, its largest operation is the greater part of what a step needs.
+
+    And whether the step needs enough less where the largest is one that stays whole.
+
+    Args:
+        after: The step, nothing of which is split.
+        staying_bytes: What an operation needs at most that cannot be split.
+    """
     largest_bytes = largest_working_set(after.buffer_graph, after.sequence).size_bytes
+    largest_bytes -= after.held_bytes
     own_bytes = after.peak_bytes - after.held_bytes
-    return own_bytes <= _NEAR_THE_FLOOR * (largest_bytes - after.held_bytes)
+    gained_bytes = largest_bytes - staying_bytes
+    return own_bytes <= _NEAR_THE_FLOOR * largest_bytes and (
+        gained_bytes >= _LEAST_GAIN * after.peak_bytes
+    )
 
 
 def keeps_budgets(result: OptimizationResult) -> bool:
@@ -147,16 +174,9 @@ def keeps_budgets(result: OptimizationResult) -> bool:
     return runtime is None or runtime.keeps_budget
 
 
-def _within(
-    seconds: float, whole: Pipeline, split: Pipeline, *, is_out_of_reach: bool
-) -> Iterator[Pipeline]:
+def _within(seconds: float, whole: Pipeline, split: Pipeline) -> Iterator[Pipeline]:
     time_limit = TimeLimit.after(seconds)
     share_s = seconds * _SHARE_OF_FURTHER
-    if is_out_of_reach:
-        # Whoever asks for less than there can be gets the nearest plan soon.
-        yield whole
-        yield _sharing(split, share_s, trial_s=seconds)
-        return
     yield whole
     if time_limit.left_s >= share_s:
         # What is left is for both, splitting and planning.

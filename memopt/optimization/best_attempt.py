@@ -245,11 +245,15 @@ class Attempts(NamedTuple):
         first = prepared
         is_up_to_splitting = prepared.is_up_to_splitting
         is_hopeless = is_out_of_reach and not is_up_to_splitting and is_in_haste(pipeline)
+        staying_bytes = prepared.staying_bytes if is_hopeless else 0
         for attempt in attempts(
-            pipeline, is_out_of_reach=is_out_of_reach, is_up_to_splitting=is_up_to_splitting
+            pipeline,
+            is_out_of_reach=is_out_of_reach,
+            is_up_to_splitting=is_up_to_splitting,
+            stays_over=bool(staying_bytes),
         ):
             if best is not None:
-                if is_hopeless and not is_worth_splitting(_after(best.result)):
+                if is_hopeless and not is_worth_splitting(_after(best.result), staying_bytes):
                     break
                 prepared = self.optimizer.prepare(first.source, self.simulators, first)
             tried = _Tried(attempt, self.optimizer.run(attempt, prepared, self.deadline_s))

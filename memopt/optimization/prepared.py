@@ -149,33 +149,48 @@ class Prepared(NamedTuple):
         Calls do not count: what they need depends on how functions are rewritten. Of a budget that
         no plan comes near it is not so.
         """
-        graph = self.graph
         room_bytes, large = self._too_large()
-        library = graph.library
+        library = self.graph.library
         if library is not None:
-            large = [node for node in large if not called_functions(node, library)]
+            large = {
+                node: need for node, need in large.items() if not called_functions(node, library)
+            }
         if self.before is None or not large:
             return False
         if room_bytes < _LEAST_SHARE * self.before.step_peak_bytes:
             return False
-        facts = Facts(graph, self.parts[0].context)
-        own = [graph.find(node.name) for node in large]
-        return all(node is not None and facts.can_need_less(node) for node in own)
+        return not self._staying(large)
 
-    def _too_large(self) -> tuple[int, list[Node]]:
-        """What the budget leaves for an operation, and the operations that need more.
+    @property
+    def staying_bytes(self) -> int:
+        """What the largest operation needs that needs more than the budget, and cannot be split.
+
+        A call of a function counts, as a loop is one. 0 without such an operation.
+        """
+        _, large = self._too_large()
+        return max((large[node] for node in self._staying(large)), default=0)
+
+    def _staying(self, nodes: Iterable[Node]) -> list[Node]:
+        """Those of the nodes, as the step was given, that cannot need less by being split."""
+        facts = Facts(self.graph, self.parts[0].context)
+        own = {node: self.graph.find(node.name) for node in nodes}
+        return [node for node, one in own.items() if one is None or not facts.can_need_less(one)]
+
+    def _too_large(self) -> tuple[int, dict[Node, int]]:
+        """What the budget leaves for an operation, and what those need that need more.
 
         They are those of the step as it was given. Sums do not count whose inputs are added one by
         one, as `RunningSums` does.
         """
         budget_bytes = self.limits.budget_bytes
         if self.before is None or not budget_bytes:
-            return 0, []
+            return 0, {}
         graph = self.before.buffer_graph
         whole = [node for node in self.before.sequence if not is_divisible(graph.nodes[node])]
         fixed_bytes, sets = working_sets(graph, whole)
         room_bytes = budget_bytes - fixed_bytes
-        return room_bytes, [graph.nodes[each.node] for each in sets if each.size_bytes > room_bytes]
+        large = (each for each in sets if each.size_bytes > room_bytes)
+        return room_bytes, {graph.nodes[each.node]: each.size_bytes for each in large}
 
     @property
     def over_bytes(self) -> int:

@@ -75,6 +75,12 @@ def test_out_of_reach_what_is_split_has_half_of_the_time_for_each() -> None:
     assert seconds_of(second) == [2.0, 4.0, 2.0]
 
 
+def test_beside_what_cannot_be_split_the_others_are_as_far_as_it_helps() -> None:
+    first, second = attempts(pipeline(4.0), is_out_of_reach=True, stays_over=True)
+    assert [described(each) for each in (first, second)] == ["whole", "lowest"]
+    assert seconds_of(second) == [2.0, 4.0, 2.0]
+
+
 def test_where_splitting_decides_it_comes_first_with_half_of_the_time() -> None:
     first, second = attempts(pipeline(4.0), is_out_of_reach=True, is_up_to_splitting=True)
     assert [described(each) for each in (first, second)] == ["split", "whole"]
@@ -87,14 +93,15 @@ def test_where_splitting_decides_it_comes_first_with_half_of_the_time() -> None:
     [
         # The gradient of the softmax needs more by itself, and can be split.
         ("40%", ["split"]),
-        # No plan comes near that.
-        ("5%", ["whole", "split"]),
+        # No plan comes near that: a product of a gradient alone needs more, and cannot be split.
+        ("5%", ["whole", "lowest"]),
     ],
 )
 def test_whether_splitting_decides_is_seen_from_what_needs_more_than_the_budget(
     budget: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = noting_attempts(monkeypatch)
+    every_time_is_worth_it(monkeypatch)
     optimizer = MemoryOptimizer(
         "ordered",
         budget=budget,
@@ -133,21 +140,50 @@ def test_out_of_reach_what_cannot_be_split_is_planned_all_the_same(
     assert runtime.after.step_peak_bytes < 0.9 * runtime.before.step_peak_bytes
 
 
-@pytest.mark.parametrize(("share", "is_split"), [(0.5, False), (100.0, True)])
-def test_out_of_reach_nothing_is_split_where_most_is_kept(
+def test_beside_what_cannot_be_split_a_budget_out_of_reach_gives_no_more_than_one_within(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who asks for less must not get more."""
+    every_time_is_worth_it(monkeypatch)
+    item = GrapplerItem.from_concrete_function(attention_step().function)
+
+    def lowest(budget: str) -> int:
+        optimizer = MemoryOptimizer(
+            "ordered",
+            budget=budget,
+            rematerialization=Rematerialization(planning_seconds=3.0),
+            pass_options=("fission{try_kernels=false}",),
+        )
+        try:
+            result = optimizer.optimize(None, item)
+        except BudgetError as error:
+            result = error.result
+        assert result.report.runtime is not None
+        return result.report.runtime.after.peak_bytes
+
+    assert lowest("5%") <= lowest("40%")
+
+
+@pytest.mark.parametrize(
+    ("share", "gain", "is_split"),
+    [(0.5, -1.0, False), (100.0, -1.0, True), (100.0, 1.0, False)],
+)
+def test_out_of_reach_nothing_is_split_where_most_is_kept_or_stays(
     share: float,
+    gain: float,
     is_split: bool,
     tiny_item: Callable[[str], GrapplerItem],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tried = noting_attempts(monkeypatch)
     monkeypatch.setattr("memopt.optimization.attempts._NEAR_THE_FLOOR", share)
+    monkeypatch.setattr("memopt.optimization.attempts._LEAST_GAIN", gain)
     planner = Rematerialization(planning_seconds=1.0)
     with pytest.raises(BudgetError):
         MemoryOptimizer("ordered", budget=1000, rematerialization=planner).optimize(
             None, tiny_item("mlp")
         )
-    assert tried == ["whole", "split"][: 1 + is_split]
+    assert tried == ["whole", "lowest"][: 1 + is_split]
 
 
 @pytest.mark.parametrize(
@@ -209,6 +245,11 @@ def test_who_waits_for_a_plan_gets_one_in_parts_that_is_asked_for_less(
     result = caught.value.result
     assert is_in_parts(result)
     assert split[0] < result.report.runtime.after.peak_bytes < min(whole)
+
+
+def every_time_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no lower peak be left for the time that it takes."""
+    monkeypatch.setattr("memopt.optimization.best_attempt.estimate_overhead", lambda *_: 0.0)
 
 
 def noting_attempts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
