@@ -1,4 +1,4 @@
-"""Small convolutional networks that tutorials train, with data for them."""
+"""Small networks that tutorials train, with data for them."""
 
 from __future__ import annotations
 
@@ -133,3 +133,24 @@ TUTORIALS: dict[str, Callable[[], KerasTraining]] = {
     function.__name__: function for function in (mnist, cifar10, resnet20, contrastive)
 }
 """Builders by name."""
+
+
+def nbeats(batch: int = 256, length: int = 96, width: int = 256) -> KerasTraining:
+    """Dense stacks for time series, each on what the ones before did not explain (N-BEATS)."""
+    import keras
+    import numpy as np
+    from keras import layers
+
+    left = keras.Input((length,))
+    inputs, forecasts = left, []
+    for _ in range(10):
+        features = left
+        for _ in range(4):
+            features = layers.Dense(width, activation="relu")(features)
+        left = layers.Subtract()([left, layers.Dense(length)(features)])
+        forecasts.append(layers.Dense(24)(features))
+    model = keras.Model(inputs, layers.Add()(forecasts))
+    model.compile("adam", "mae", jit_compile=False)
+    rng = np.random.default_rng(0)
+    series, next_values = (rng.standard_normal((batch, size), np.float32) for size in (length, 24))
+    return KerasTraining(model, series, next_values)

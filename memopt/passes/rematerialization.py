@@ -37,6 +37,7 @@ from memopt.rematerialization.rewriting.memory_limit import (
 from memopt.rematerialization.rewriting.scope_budgets import parse_scopes
 from memopt.rematerialization.storage.compression import NO_TILE, Compressor, Tile
 from memopt.rematerialization.storage.offloading import Offloader
+from memopt.sequencing.backward_needs import fit_to_recompute
 from memopt.sequencing.orders import SEQUENCERS
 from memopt.sequencing.quickening import Quick
 from memopt.sequencing.step import Step
@@ -75,7 +76,8 @@ _LEAST = MappingProxyType(
 class Rematerialization(Pass):
     """Recompute results instead of keeping them, until the step needs no more than a limit.
 
-    1. What leads to a fetch gets a sequence, as in `Ordering`.
+    1. What leads to a fetch gets a sequence, as in `Ordering`, or one near it; see
+       `fit_to_recompute`.
     2. A walk along the sequence counts the memory in use as the allocator has it. Where it is over
        the limit, the result whose recomputation costs least (see `Candidates`) is recomputed
        for all who have not read it yet, before the first of them: see `rematerialize`. Operations
@@ -180,7 +182,7 @@ class Rematerialization(Pass):
         if not len(rewriter.graph):
             return
         step = Step.in_context(rewriter.graph, context)
-        order = simulate(step.buffer_graph, step.sequence(self.scheduler))
+        order = self._order(step, context)
         if not order.sequence:
             return
         hints = Hints(self.keep, self.recompute, self.swap)
@@ -205,6 +207,14 @@ class Rematerialization(Pass):
             return
         for node, size_bytes, why in find_remaining(final, network, hints, limits.limit_bytes):
             rewriter.decline(node, f"{printed_bytes(size_bytes)} in use at the peak: {why}")
+
+    def _order(self, step: Step, context: Context) -> MemoryTimeline:
+        """The order to begin with: the lowest, or where results are computed again, a fit one."""
+        found = [simulate(step.buffer_graph, each) for each in step.sequences(self.scheduler)]
+        lowest = min(found, key=lambda each: each.peak_bytes)
+        limit_bytes = self.memory_limit or context.budget_bytes
+        is_kept = lowest.peak_bytes <= limit_bytes and not context.device_limits_bytes
+        return lowest if is_kept else fit_to_recompute(step.graph, found)
 
     def _settings(self, context: Context, spent_s: float) -> Settings:
         """How limits are kept, after some seconds in which an order was found."""

@@ -39,7 +39,7 @@ def late_updates_sequence(
     only where nothing ties all gradients together.
     """
     nodes, program = buffer_graph.nodes, precedence.program
-    backward = find_backward_nodes(graph)
+    backward = graph.derived(find_backward_nodes)
     is_backward = [node in backward for node in nodes]
     chain = _find_chain(nodes, program, is_backward)
     if not any(chain):
