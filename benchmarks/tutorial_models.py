@@ -129,12 +129,6 @@ def contrastive(batch: int = 24, size: int = 48) -> KerasTraining:
     return KerasTraining(model, data, np.zeros(batch, np.float32))
 
 
-TUTORIALS: dict[str, Callable[[], KerasTraining]] = {
-    function.__name__: function for function in (mnist, cifar10, resnet20, contrastive)
-}
-"""Builders by name."""
-
-
 def nbeats(batch: int = 256, length: int = 96, width: int = 256) -> KerasTraining:
     """Dense stacks for time series, each on what the ones before did not explain (N-BEATS)."""
     import keras
@@ -154,3 +148,9 @@ def nbeats(batch: int = 256, length: int = 96, width: int = 256) -> KerasTrainin
     rng = np.random.default_rng(0)
     series, next_values = (rng.standard_normal((batch, size), np.float32) for size in (length, 24))
     return KerasTraining(model, series, next_values)
+
+
+TUTORIALS: dict[str, Callable[[], KerasTraining]] = {
+    function.__name__: function for function in (mnist, cifar10, resnet20, contrastive, nbeats)
+}
+"""Builders by name."""
