@@ -150,7 +150,46 @@ def nbeats(batch: int = 256, length: int = 96, width: int = 256) -> KerasTrainin
     return KerasTraining(model, series, next_values)
 
 
+def graph_attention(nodes: int = 1500, edges: int = 9000, width: int = 64) -> KerasTraining:
+    """Attention of each node of a graph to its neighbours, four heads of it."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+    from keras import layers, ops
+
+    rng = np.random.default_rng(1)
+    senders, receivers = rng.integers(nodes, size=(2, edges)).astype(np.int32)
+    heads = 4
+
+    class Attention(layers.Layer):  # type: ignore[misc] # Keras has no types
+        """What the neighbours say, weighed by a softmax over each node's edges."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.project = layers.Dense(width * heads)
+            self.sent, self.received = layers.Dense(1), layers.Dense(1)
+
+        def call(self, features: Any) -> Any:
+            said = ops.reshape(self.project(features), (nodes, heads, width))
+            scores = ops.take(self.sent(said), senders, axis=0)
+            scores = ops.leaky_relu(scores + ops.take(self.received(said), receivers, axis=0))
+            most = tf.math.unsorted_segment_max(scores, receivers, nodes)
+            weights = ops.exp(scores - ops.take(most, receivers, axis=0))
+            sums = ops.segment_sum(weights, receivers, num_segments=nodes)
+            weights = weights / (ops.take(sums, receivers, axis=0) + 1e-9)
+            heard = weights * ops.take(said, senders, axis=0)
+            heard = ops.segment_sum(heard, receivers, num_segments=nodes)
+            return ops.elu(ops.mean(heard, axis=1))
+
+    inputs = features = keras.Input(batch_shape=(nodes, 32))
+    for _ in range(3):
+        features = Attention()(features)
+    model = keras.Model(inputs, layers.Dense(7, activation="softmax")(features))
+    return _classifier(model, keras.optimizers.Adam(1e-3), nodes)
+
+
 TUTORIALS: dict[str, Callable[[], KerasTraining]] = {
-    function.__name__: function for function in (mnist, cifar10, resnet20, contrastive, nbeats)
+    function.__name__: function
+    for function in (mnist, cifar10, resnet20, contrastive, nbeats, graph_attention)
 }
 """Builders by name."""
