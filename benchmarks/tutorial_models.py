@@ -184,7 +184,7 @@ def graph_attention(nodes: int = 1500, edges: int = 9000, width: int = 64) -> Ke
     inputs = features = keras.Input(batch_shape=(nodes, 32))
     for _ in range(3):
         features = Attention()(features)
-    model = keras.Model(inputs, layers.Dense(7, activation="softmax")(features))
+    model = keras.Model(inputs, layers.Dense(10, activation="softmax")(features))
     return _classifier(model, keras.optimizers.Adam(1e-3), nodes)
 
 
