@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
 _SHARE_OF_FURTHER = 0.5
 """Of the time for planning, what each attempt gets that may not be the only one."""
+_SHARE_OF_WHOLE = 0.75
+"""Of that time, what the attempt has at least that splits nothing, after one that does."""
 _NEAR_THE_FLOOR = 2.0
 """Up to how many times what its largest operation needs a step may need for that to be worth
 splitting: of what needs more, the greater part is what is kept."""
-
-_LEAST_GAIN = 0.2
-"""Of what a step needs, what splitting is to take off it to be tried where it cannot be enough."""
 
 
 def attempts(
@@ -32,7 +31,7 @@ def attempts(
     *,
     is_out_of_reach: bool,
     is_up_to_splitting: bool = False,
-    stays_over: bool = False,
+    is_less_in_parts: bool = False,
 ) -> Iterator[Pipeline]:
     """The pipelines to try, one after the other, until one keeps the budget.
 
@@ -47,7 +46,8 @@ def attempts(
         pipeline: All passes of the level.
         is_out_of_reach: Whether an operation by itself needs more than the budget.
         is_up_to_splitting: Whether some do, and each of these can be split.
-        stays_over: Whether one that does cannot be split: then the others are, as far as it helps.
+        is_less_in_parts: Whether some can be split and some cannot, which need less: then the
+            former are, as far as it helps.
     """
     fissions = [one for one in pipeline.once if isinstance(one, Fission)]
     whole = replace(pipeline, once=tuple(one for one in pipeline.once if one not in fissions))
@@ -59,14 +59,11 @@ def attempts(
     if seconds and is_up_to_splitting:
         yield from (_sharing(each, seconds * _SHARE_OF_FURTHER, seconds) for each in (split, whole))
         return
-    if seconds and is_out_of_reach:
-        # Whoever asks for less than there can be gets the nearest plan soon.
-        yield whole
-        split = _with_passes(split, _lowest) if stays_over else split
-        yield _sharing(split, seconds * _SHARE_OF_FURTHER, trial_s=seconds)
+    if seconds and is_less_in_parts:
+        yield from _nearest(seconds, whole, _with_passes(split, _lowest))
         return
     if seconds:
-        yield from _within(seconds, whole, split)
+        yield from _within(seconds, whole, split, is_out_of_reach=is_out_of_reach)
         return
     is_split_first = is_out_of_reach or is_up_to_splitting
     first, second = (split, whole) if is_split_first else (whole, split)
@@ -150,22 +147,11 @@ def is_futile(pipeline: Pipeline, result: OptimizationResult) -> bool:
     )
 
 
-def is_worth_splitting(after: MemoryTimeline, staying_bytes: int) -> bool:
-    """Whether, over the budget, its largest operation is the greater part of what a step needs.
-
-    And whether the step needs enough less where the largest is one that stays whole.
-
-    Args:
-        after: The step, nothing of which is split.
-        staying_bytes: What an operation needs at most that cannot be split.
-    """
+def is_worth_splitting(after: MemoryTimeline) -> bool:
+    """Whether, over the budget, its largest operation is the greater part of what a step needs."""
     largest_bytes = largest_working_set(after.buffer_graph, after.sequence).size_bytes
-    largest_bytes -= after.held_bytes
     own_bytes = after.peak_bytes - after.held_bytes
-    gained_bytes = largest_bytes - staying_bytes
-    return own_bytes <= _NEAR_THE_FLOOR * largest_bytes and (
-        gained_bytes >= _LEAST_GAIN * after.peak_bytes
-    )
+    return own_bytes <= _NEAR_THE_FLOOR * (largest_bytes - after.held_bytes)
 
 
 def keeps_budgets(result: OptimizationResult) -> bool:
@@ -174,13 +160,27 @@ def keeps_budgets(result: OptimizationResult) -> bool:
     return runtime is None or runtime.keeps_budget
 
 
-def _within(seconds: float, whole: Pipeline, split: Pipeline) -> Iterator[Pipeline]:
+def _within(
+    seconds: float, whole: Pipeline, split: Pipeline, *, is_out_of_reach: bool
+) -> Iterator[Pipeline]:
     time_limit = TimeLimit.after(seconds)
     share_s = seconds * _SHARE_OF_FURTHER
+    if is_out_of_reach:
+        # Whoever asks for less than there can be gets the nearest plan soon.
+        yield whole
+        yield _sharing(split, share_s, trial_s=seconds)
+        return
     yield whole
     if time_limit.left_s >= share_s:
         # What is left is for both, splitting and planning.
         yield _sharing(split, share_s / 2, trial_s=seconds)
+
+
+def _nearest(seconds: float, whole: Pipeline, split: Pipeline) -> Iterator[Pipeline]:
+    """First what is split: where that is in vain, which is soon seen, the rest is for the other."""
+    time_limit = TimeLimit.after(seconds)
+    yield _sharing(split, seconds * _SHARE_OF_FURTHER, trial_s=seconds)
+    yield _sharing(whole, max(seconds * _SHARE_OF_WHOLE, time_limit.left_s), trial_s=seconds)
 
 
 def _sharing(pipeline: Pipeline, share_s: float, trial_s: float) -> Pipeline:

@@ -245,15 +245,16 @@ class Attempts(NamedTuple):
         first = prepared
         is_up_to_splitting = prepared.is_up_to_splitting
         is_hopeless = is_out_of_reach and not is_up_to_splitting and is_in_haste(pipeline)
-        staying_bytes = prepared.staying_bytes if is_hopeless else 0
+        is_less_in_parts = is_hopeless and prepared.is_less_in_parts
         for attempt in attempts(
             pipeline,
             is_out_of_reach=is_out_of_reach,
             is_up_to_splitting=is_up_to_splitting,
-            stays_over=bool(staying_bytes),
+            is_less_in_parts=is_less_in_parts,
         ):
             if best is not None:
-                if is_hopeless and not is_worth_splitting(_after(best.result), staying_bytes):
+                is_one_enough = is_hopeless and not is_less_in_parts
+                if is_one_enough and not is_worth_splitting(_after(best.result)):
                     break
                 prepared = self.optimizer.prepare(first.source, self.simulators, first)
             tried = _Tried(attempt, self.optimizer.run(attempt, prepared, self.deadline_s))

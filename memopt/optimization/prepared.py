@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.15
 """Of what a step needs itself, what is the least that plans with operations in parts come to."""
+_LESS = 0.85
+"""Of what the largest operation needs, what those that stay whole may need for it to be split."""
 
 
 class Simulators(NamedTuple):
@@ -162,13 +164,15 @@ class Prepared(NamedTuple):
         return not self._staying(large)
 
     @property
-    def staying_bytes(self) -> int:
-        """What the largest operation needs that needs more than the budget, and cannot be split.
+    def is_less_in_parts(self) -> bool:
+        """Whether the largest operation can be split, beside others that can not, and need less.
 
-        A call of a function counts, as a loop is one. 0 without such an operation.
+        Those need more than the budget too, and so what the step needs at the least. A call of a
+        function is one that cannot be split, as a loop is one.
         """
         _, large = self._too_large()
-        return max((large[node] for node in self._staying(large)), default=0)
+        staying_bytes = max((large[node] for node in self._staying(large)), default=0)
+        return 0 < staying_bytes <= _LESS * max(large.values(), default=0)
 
     def _staying(self, nodes: Iterable[Node]) -> list[Node]:
         """Those of the nodes, as the step was given, that cannot need less by being split."""
