@@ -258,16 +258,25 @@ class Attempts(NamedTuple):
                     break
                 prepared = self.optimizer.prepare(first.source, self.simulators, first)
             tried = _Tried(attempt, self.optimizer.run(attempt, prepared, self.deadline_s))
-            best = tried if best is None else self._better_of(tried, best, first)
+            if best is None:
+                best = tried
+            else:
+                best = self._better_of(tried, best, first, has_time=not is_less_in_parts)
             if keeps_budgets(best.result) or time.monotonic() > self.deadline_s:
                 break
         assert best is not None
         return best.result
 
-    def _better_of(self, tried: _Tried, best: _Tried, first: Prepared) -> _Tried:
+    def _better_of(self, tried: _Tried, best: _Tried, first: Prepared, *, has_time: bool) -> _Tried:
         """The better one of an attempt and the best so far, or of one between the two.
 
         That is looked for where the lower one takes too long, and neither keeps the budgets.
+
+        Args:
+            tried: The attempt.
+            best: The best so far.
+            first: The step as it is.
+            has_time: Whether anything between the two is looked for.
         """
         if not best.is_plan:
             return tried
@@ -277,7 +286,9 @@ class Attempts(NamedTuple):
         best, other = (tried, best) if is_taken else (best, tried)
         if keeps_budgets(best.result) or not is_better(other.result, best.result):
             return best
-        return best if first.limits.devices_bytes else self._between(other, best, first)
+        if first.limits.devices_bytes or not has_time:
+            return best
+        return self._between(other, best, first)
 
     def _between(self, lower: _Tried, best: _Tried, first: Prepared) -> _Tried:
         """The first that does not take too long of what is asked for a little less, or for half.

@@ -249,6 +249,26 @@ def test_who_waits_for_a_plan_gets_one_in_parts_that_is_asked_for_less(
     assert split[0] < result.report.runtime.after.peak_bytes < min(whole)
 
 
+def test_out_of_reach_nothing_between_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No plan keeps the budget, and two have been waited for."""
+    tried = noting_attempts(monkeypatch)
+    monkeypatch.setattr(
+        "memopt.optimization.best_attempt.estimate_overhead",
+        lambda _, result, __: 3.0 if is_in_parts(result) else 0.0,
+    )
+    optimizer = MemoryOptimizer(
+        "ordered",
+        budget="5%",
+        rematerialization=Rematerialization(planning_seconds=1.0),
+        pass_options=("fission{try_kernels=false}",),
+    )
+    item = GrapplerItem.from_concrete_function(attention_step().function)
+    with pytest.raises(BudgetError) as caught:
+        optimizer.optimize(None, item)
+    assert tried == ["lowest", "whole"]
+    assert not is_in_parts(caught.value.result)
+
+
 def every_time_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no lower peak be left for the time that it takes."""
     monkeypatch.setattr("memopt.optimization.best_attempt.estimate_overhead", lambda *_: 0.0)
