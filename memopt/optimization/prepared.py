@@ -165,7 +165,7 @@ class Prepared(NamedTuple):
 
     @property
     def is_less_in_parts(self) -> bool:
-        """Whether the largest operation can be split, beside others that can not, and need less.
+        """Whether the largest operation can be split, beside others that cannot, and need less.
 
         Those need more than the budget too, and so what the step needs at the least. A call of a
         function is one that cannot be split, as a loop is one.
