@@ -96,12 +96,10 @@ def without_lowest(pipeline: Pipeline) -> Pipeline:
 def asking_for(pipeline: Pipeline, limit_bytes: int) -> Pipeline:
     """The same for another limit than the budget: so much in use at any moment on all devices.
 
-    Passes that have a limit of their own keep it, and none looks for what is lowest.
+    Passes that have a limit of their own keep it.
     """
 
     def asking(one: Pass) -> Pass:
-        if isinstance(one, Fission):
-            one = replace(one, lowest=False)
         if isinstance(one, Fission | Rematerialization) and not one.memory_limit:
             return replace(one, memory_limit=limit_bytes)
         return one

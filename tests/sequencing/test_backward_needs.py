@@ -12,6 +12,7 @@ import tensorflow as tf
 from support.plain_training import plain_training
 
 from memopt.buffers.buffer_graph import check_sequence, simulate
+from memopt.context import Context
 from memopt.graph.backward import find_backward_nodes
 from memopt.graph.graphdef import from_graph_def
 from memopt.item import GrapplerItem
@@ -50,12 +51,6 @@ def item() -> GrapplerItem:
     )
 
 
-def step_of(graph: Graph) -> Step:
-    given = item()
-    fetched = [name.partition(":")[0] for name in given.fetch]
-    return Step.of(graph, Properties.of(given), fetched=fetched, kept=given.keep)
-
-
 def with_late_updates(step: Step, order: MemoryTimeline) -> MemoryTimeline:
     """The same order, but what takes gradients into weights comes last."""
     nodes = step.buffer_graph.nodes
@@ -72,7 +67,8 @@ def _is_taken_off(node: Node) -> bool:
 
 
 def orders() -> tuple[Step, MemoryTimeline, MemoryTimeline]:
-    step = step_of(from_graph_def(item().graph_def))
+    graph = from_graph_def(item().graph_def)
+    step = Step.in_context(graph, Context.of_item(item(), Properties.of(item())))
     early = simulate(step.buffer_graph, step.sequence(LATE_UPDATES))
     return step, early, with_late_updates(step, early)
 
