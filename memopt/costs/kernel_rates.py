@@ -13,11 +13,21 @@ from typing import TYPE_CHECKING
 
 from memopt.costs.cost_model import Cost
 from memopt.costs.estimator.convolution import OPERATIONS_PER_MAC
-from memopt.costs.estimator.elementwise import EXPONENTIAL, elementwise
+from memopt.costs.estimator.elementwise import EXPONENTIAL, SIGMOID, elementwise
 from memopt.costs.estimator.matmul import BATCH_PRODUCT, MATRIX_PRODUCT
 from memopt.costs.estimator.normalization import BATCH_NORMALIZATION, BATCH_NORMALIZATION_GRADIENT
 from memopt.costs.estimator.op_info import Formula
 from memopt.costs.estimator.registry import FORMULAS
+from memopt.costs.estimator.unknown_op import COPY
+from memopt.costs.short_rows import (
+    Rows,
+    broadcast_rows,
+    copied_rows,
+    last_rows,
+    on_rows,
+    repeated_rows,
+    summed_rows,
+)
 
 if TYPE_CHECKING:
     from memopt.costs.estimator.device_rates import DeviceRates
@@ -81,7 +91,7 @@ _DEPTHWISE_OF_FILTER = "DepthwiseConv2dNativeBackpropFilter"
 _PRODUCTS = "MatMul _FusedMatMul".split()
 _BATCHES = "BatchMatMul BatchMatMulV2 BatchMatMulV3 _FusedBatchMatMulV2".split()
 
-KERNEL_FORMULAS: dict[str, Formula] = {
+_FORMULAS: dict[str, Formula] = {
     **FORMULAS,
     **dict.fromkeys(_FORWARD, _convolution(1, _OUTPUT)),
     **dict.fromkeys(_OF_INPUT, _convolution(1, 2)),
@@ -102,6 +112,7 @@ KERNEL_FORMULAS: dict[str, Formula] = {
         "Elu Erf Erfc Expm1 Pow Selu SigmoidGrad Softplus TanhGrad _UnaryOpsComposition".split(),
         elementwise(EXPONENTIAL),
     ),
+    "_MklSwish": elementwise(SIGMOID + 1),
     **dict.fromkeys(
         "RandomStandardNormal RandomUniform StatelessRandomNormal StatelessRandomNormalV2 "
         "StatelessRandomUniform StatelessRandomUniformV2 TruncatedNormal".split(),
@@ -113,6 +124,29 @@ KERNEL_FORMULAS: dict[str, Formula] = {
     ),
 }
 """Grappler's formulas, and those of ops of which it knows nothing."""
+
+_ROWS: dict[str, Rows] = {
+    **dict.fromkeys(
+        "Add AddV2 BiasAdd Div Equal FloorDiv FloorMod Greater GreaterEqual Less LessEqual "
+        "LogicalAnd LogicalOr Maximum Minimum Mul NotEqual Pow RealDiv SelectV2 SquaredDifference "
+        "Sub".split(),
+        Rows(broadcast_rows, 160, 6),
+    ),
+    **dict.fromkeys("All Any ArgMax ArgMin Max Mean Min Prod Sum".split(), Rows(summed_rows, 200)),
+    **dict.fromkeys(
+        "ConcatV2 Slice Split SplitV StridedSlice StridedSliceGrad".split(), Rows(copied_rows, 160)
+    ),
+    **dict.fromkeys("BroadcastTo Tile".split(), Rows(repeated_rows, 160)),
+    **dict.fromkeys("MirrorPad Pad PadV2".split(), Rows(copied_rows, 400)),
+    **dict.fromkeys("LogSoftmax Softmax".split(), Rows(last_rows, 1000)),
+}
+"""What work along short rows takes besides, as measured on rows of four to 256 numbers."""
+
+KERNEL_FORMULAS: dict[str, Formula] = {
+    **_FORMULAS,
+    **{op: on_rows(_FORMULAS.get(op, COPY), rows) for op, rows in _ROWS.items()},
+}
+"""How the work of an op's kernels is counted; of others what they read and write counts."""
 
 SPEED_UP = 8.0
 """So many times as fast as Grappler takes arithmetic to be: a vector at a time."""
