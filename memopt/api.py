@@ -16,7 +16,7 @@ from memopt.flags import Flags
 from memopt.graph.final import is_final
 from memopt.io import as_item
 from memopt.item import is_compiled
-from memopt.kernels.choice import RULES, choose_kernels, choose_times
+from memopt.kernels.choice import RULES, choose_kernels, choose_times, memory_of_kernels
 from memopt.optimizer import MemoryOptimizer
 from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level, as_texts, check_whole
 from memopt.passes import Rematerialization
@@ -145,8 +145,9 @@ def _predicting(
 
         runtime = runtime_here()
     measured = choose_kernels(kernels, item, runtime or Runtime())
-    if measured is not None:
-        runtime = replace(runtime or Runtime(), measurements=measured)
+    known = memory_of_kernels(measured, item)
+    if known is not None:
+        runtime = replace(runtime or Runtime(), measurements=known)
     return replace(optimizer, runtime=runtime, costs=choose_times(optimizer.costs, measured, item))
 
 

@@ -12,10 +12,13 @@ from memopt.buffers.kernel_signature import Signatures
 from memopt.costs.choice import AUTO, GRAPPLER, NATIVE, choose_planning_costs
 from memopt.errors import FileError, OptionsError
 from memopt.graph.graphdef import from_graph_def
+from memopt.item import COMPILED
+from memopt.kernels.compiled_calls import CompiledCalls
 from memopt.kernels.measured import MeasuredCosts, MeasuredKernels
 from memopt.kernels.survey import Survey, bodies_in
 from memopt.kernels.table import Environment, KernelTable, default_table, load_or_empty
 from memopt.sequencing.step import Step
+from memopt.shapes.function_calls import CALLS
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
-    from memopt.buffers.kernel_call import Runtime
+    from memopt.buffers.kernel_call import Measurements, Runtime
     from memopt.buffers.kernel_signature import Bodies
     from memopt.costs.cost_model import CostModel
     from memopt.item import GrapplerItem
@@ -97,6 +100,18 @@ def choose_kernels(
         table = KernelTable.load(os.fspath(choice))
     signatures = Signatures(bodies_of(item.graph_def), item.variables)
     return MeasuredKernels(table.in_environment(environment), signatures)
+
+
+def memory_of_kernels(measured: MeasuredKernels | None, item: GrapplerItem) -> Measurements | None:
+    """What is known of a step's kernels besides the rules for single ops; `None` if nothing is.
+
+    Args:
+        measured: What was measured of them.
+        item: The step.
+    """
+    if not any(node.op in CALLS and COMPILED in node.attr for node in item.graph_def.node):
+        return measured
+    return CompiledCalls(bodies_of(item.graph_def), measured)
 
 
 def choose_times(

@@ -17,7 +17,7 @@ from memopt.graph.graphdef import from_graph_def
 from memopt.graph.kernels import runs_onednn
 from memopt.graph.op_types import DT_RESOURCE, DT_STRING, DT_VARIANT
 from memopt.graph.verify import verify_graph, verify_references
-from memopt.kernels.choice import choose_kernels, choose_times
+from memopt.kernels.choice import choose_kernels, choose_times, memory_of_kernels
 from memopt.loops.lowering import lower_loops
 from memopt.optimization.overhead import estimate_overhead
 from memopt.options import Budget, Level
@@ -191,7 +191,7 @@ class Work:
         optimizer = policy.optimizer(budget)
         optimizer = replace(
             optimizer,
-            runtime=replace(runtime, measurements=measured),
+            runtime=replace(runtime, measurements=memory_of_kernels(measured, self.item)),
             costs=choose_times(optimizer.costs, measured, self.item),
         )
         cluster = VirtualCluster.of(None) if optimizer.pipeline().repeated else None

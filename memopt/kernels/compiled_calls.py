@@ -1,0 +1,94 @@
+"""Memory of calls that XLA compiles within a step, by a rule: convolutions and their gradients.
+
+Keras has XLA compile what TensorFlow's own kernels cannot do on a CPU: convolutions of groups, and
+those in three dimensions whose channels come first. XLA's code for a filter's gradient lays all
+that it is given out anew; that for a convolution only pictures whose channels come first. So
+`memopt.compiled_memory` says of what was tried, to within a filter.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memopt.buffers.kernel_rules import is_on_gpu, memory_by_rule
+from memopt.buffers.kernel_signature import is_compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tensorflow.core.framework.function_pb2 import FunctionDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+    from memopt.buffers.kernel_call import KernelCall, KernelMemory, Measurements
+    from memopt.buffers.kernel_signature import Bodies
+
+_FILTER_GRADIENTS = frozenset({"Conv2DBackpropFilter", "Conv3DBackpropFilterV2"})
+_CONVOLUTIONS = _FILTER_GRADIENTS | {
+    *("Conv2D", "Conv2DBackpropInput", "Conv3D", "Conv3DBackpropInputV2")
+}
+_HANDED_ON = frozenset({"Identity", "Reshape", "Squeeze", "ExpandDims"})
+_AROUND = _HANDED_ON | {*"Const NoOp ReadVariableOp Shape ShapeN".split()}
+"""What stands around a convolution in the functions that Keras has compiled, and costs nothing."""
+
+
+class CompiledCalls:
+    """What is known of the memory of compiled calls; a `Measurements` that was not measured.
+
+    Args:
+        bodies: The functions that the graph's nodes call.
+        measured: What was measured of kernels, which counts before the rule.
+    """
+
+    def __init__(self, bodies: Bodies, measured: Measurements | None) -> None:
+        self._bodies = bodies
+        self._measured = measured
+
+    def find(self, call: KernelCall) -> KernelMemory | None:
+        """What a kernel does with memory; `None` if neither was measured nor is a rule known."""
+        found = None if self._measured is None else self._measured.find(call)
+        if found is not None or not is_compiled(call.node) or is_on_gpu(call):
+            return found
+        body = self._bodies(call.node.attributes["f"].func.name)
+        scratch_bytes = None if body is None else _scratch_bytes(call, body)
+        if scratch_bytes is None:
+            return None
+        return memory_by_rule(call)._replace(scratch_bytes=scratch_bytes)
+
+
+def _scratch_bytes(call: KernelCall, body: FunctionDef) -> int | None:
+    """What a call needs besides its results while it runs.
+
+    Returns:
+        Bytes; `None` where no rule is known: for other functions, and where each filter reads one
+        channel alone, for which XLA makes filters of all channels.
+    """
+    work = [node for node in body.node_def if node.op not in _AROUND]
+    if any(node.op not in _CONVOLUTIONS for node in work):
+        return None
+    filters = [call.outputs[port].shape for port in _filter_gradients(body)]
+    if any(shape is None or shape[-2] == 1 for shape in filters):
+        return None
+    given = [each.least_bytes for each in call.inputs]
+    has_channels_first = any(node.attr["data_format"].s.startswith(b"NC") for node in work)
+    laid_out_bytes = sum(given) if any(node.op in _FILTER_GRADIENTS for node in work) else 0
+    return laid_out_bytes + (max(given, default=0) if has_channels_first else 0)
+
+
+def _filter_gradients(body: FunctionDef) -> Iterator[int]:
+    """The ports of a function's results that are gradients of filters."""
+    nodes = {node.name: node for node in body.node_def}
+    for port, result in enumerate(body.signature.output_arg):
+        maker = _maker(body.ret[result.name], nodes)
+        if maker is not None and maker.op in _FILTER_GRADIENTS:
+            yield port
+
+
+def _maker(tensor: str, nodes: dict[str, NodeDef]) -> NodeDef | None:
+    """What made a tensor that others may have handed on; `None` for an argument."""
+    seen = set()
+    while (name := tensor.partition(":")[0]) in nodes and name not in seen:
+        seen.add(name)
+        if nodes[name].op not in _HANDED_ON:
+            return nodes[name]
+        tensor = nodes[name].input[0]
+    return None
