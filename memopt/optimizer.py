@@ -23,6 +23,7 @@ from memopt.options import DEFAULT_TARGET_SCOPE, Budget, Level
 from memopt.passes import (
     AddnScheduling,
     BypassBarriers,
+    BypassCalls,
     BypassOptionals,
     CheckpointLoops,
     EffectsBeforeData,
@@ -149,7 +150,8 @@ class MemoryOptimizer(DisplayedFields):
             if self.budget is not None:
                 first.append(CheckpointLoops())
                 once.append(RunningSums())
-            once += [NarrowBroadcasts(), BypassBarriers(), FoldShapes(), SerialLoops()]
+            once += [NarrowBroadcasts(), BypassBarriers(), BypassCalls(), FoldShapes()]
+            once.append(SerialLoops())
             if self.budget is None:
                 once.append(Ordering())
             else:

@@ -29,6 +29,7 @@ from memopt.options import Level, Options
 from memopt.passes import (
     AddnScheduling,
     BypassBarriers,
+    BypassCalls,
     BypassOptionals,
     Context,
     EffectsBeforeData,
@@ -368,7 +369,8 @@ def test_an_order_is_the_last_thing_that_a_level_makes() -> None:
     assert optimizer.passes() == (
         *(FoldBranches(), BypassOptionals()),
         *(RELAX, MergeAddends(), PinSums(), EffectsBeforeData()),
-        *(NarrowBroadcasts(), BypassBarriers(), FoldShapes(), SerialLoops(), Ordering()),
+        *(NarrowBroadcasts(), BypassBarriers(), BypassCalls(), FoldShapes(), SerialLoops()),
+        Ordering(),
     )
     assert not optimizer.pipeline().repeated
 

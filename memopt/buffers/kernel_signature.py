@@ -15,18 +15,17 @@ from memopt.item import COMPILED
 from memopt.shapes.function_calls import CALLS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
     from tensorflow.core.framework.function_pb2 import FunctionDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
     from memopt.buffers.kernel_call import KernelCall
+    from memopt.graph.functiondef import Bodies
     from memopt.graph.graph import Node, Tensor
     from memopt.item import VariableSpec
     from memopt.shapes.tensor_properties import TensorProperties
-
-    Bodies = Callable[[str], FunctionDef | None]
 
 _READ_ONLY = "_read_only_resource_inputs"
 _IRRELEVANT = frozenset({"config_proto", "config", "executor_type", "container", "shared_name"})

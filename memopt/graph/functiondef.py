@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
     from tensorflow.core.framework.function_pb2 import FunctionDef, FunctionDefLibrary
+    from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.op_def_pb2 import OpDef
+
+    from memopt.graph.graph import FunctionLibrary
+
+    Bodies = Callable[[str], FunctionDef | None]
+    """Finds functions by name."""
 
 ARGUMENT = "_Arg"
 RESULT = "_Retval"
@@ -254,3 +260,38 @@ def _bad_input(node: Node, name: str, what: str) -> InvalidGraphError:
 def port_attributes(dtype: int, number: int) -> dict[str, AttrValue]:
     """The attributes of an argument's or a result's node."""
     return {"T": type_attribute(dtype), "index": integer_attribute(number)}
+
+
+def bodies_in(functions: FunctionDefLibrary) -> dict[str, FunctionDef]:
+    """The functions of a library that have bodies, by name."""
+    return {each.signature.name: each for each in functions.function if each.node_def}
+
+
+def bodies_of(graph_def: GraphDef) -> Bodies:
+    """The functions that a graph calls; those it only declares as this process has them."""
+    own = bodies_in(graph_def.library)
+
+    def find(name: str) -> FunctionDef | None:
+        return own.get(name) or body_in_process(name)
+
+    return find
+
+
+def body_in_process(name: str) -> FunctionDef | None:
+    """A function as this process has it; `None` if it has none of that name."""
+    from tensorflow.python.eager import context
+
+    process = context.context()
+    return process.get_function_def(name) if process.has_function(name) else None
+
+
+def body_of(name: str, library: FunctionLibrary | None) -> Graph | None:
+    """A function's body as a graph: out of a library, or as this process has it."""
+    if library is not None and name in library.names():
+        return library.graph(name)
+    function = body_in_process(name)
+    if function is None:
+        return None
+    from tensorflow.core.framework.function_pb2 import FunctionDefLibrary
+
+    return Library(FunctionDefLibrary(function=[function])).graph(name)

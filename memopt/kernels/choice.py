@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from memopt.buffers.kernel_signature import Signatures
 from memopt.costs.choice import AUTO, GRAPPLER, NATIVE, choose_planning_costs
 from memopt.errors import FileError, OptionsError
+from memopt.graph.functiondef import bodies_of
 from memopt.graph.graphdef import from_graph_def
 from memopt.item import COMPILED
 from memopt.kernels.compiled_calls import CompiledCalls
 from memopt.kernels.measured import MeasuredCosts, MeasuredKernels
-from memopt.kernels.survey import Survey, bodies_in
+from memopt.kernels.survey import Survey
 from memopt.kernels.table import Environment, KernelTable, default_table, load_or_empty
 from memopt.sequencing.step import Step
 from memopt.shapes.function_calls import CALLS
@@ -24,11 +25,7 @@ from memopt.shapes.properties import Properties
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tensorflow.core.framework.function_pb2 import FunctionDef
-    from tensorflow.core.framework.graph_pb2 import GraphDef
-
     from memopt.buffers.kernel_call import Measurements, Runtime
-    from memopt.buffers.kernel_signature import Bodies
     from memopt.costs.cost_model import CostModel
     from memopt.item import GrapplerItem
 
@@ -196,20 +193,3 @@ def surveyed(item: GrapplerItem, runtime: Runtime, properties: Properties) -> Su
             runtime=replace(runtime, measurements=notes),
         )
     return notes
-
-
-def bodies_of(graph_def: GraphDef) -> Bodies:
-    """The functions that a graph calls; those it only declares as this process has them."""
-    own = bodies_in(graph_def.library)
-
-    def find(name: str) -> FunctionDef | None:
-        return own.get(name) or _of_this_process(name)
-
-    return find
-
-
-def _of_this_process(name: str) -> FunctionDef | None:
-    from tensorflow.python.eager import context
-
-    process = context.context()
-    return process.get_function_def(name) if process.has_function(name) else None

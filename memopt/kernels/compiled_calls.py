@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
     from memopt.buffers.kernel_call import KernelCall, KernelMemory, Measurements
-    from memopt.buffers.kernel_signature import Bodies
+    from memopt.graph.functiondef import Bodies
 
 _FILTER_GRADIENTS = frozenset({"Conv2DBackpropFilter", "Conv3DBackpropFilterV2"})
 _CONVOLUTIONS = _FILTER_GRADIENTS | {

@@ -13,11 +13,12 @@ from memopt.kernels.experiment import KernelCase
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tensorflow.core.framework.function_pb2 import FunctionDef, FunctionDefLibrary
+    from tensorflow.core.framework.function_pb2 import FunctionDefLibrary
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
     from memopt.buffers.kernel_call import KernelCall, KernelMemory
-    from memopt.buffers.kernel_signature import Bodies, KernelSignature, Signatures
+    from memopt.buffers.kernel_signature import KernelSignature, Signatures
+    from memopt.graph.functiondef import Bodies
     from memopt.graph.graph import Node
 
 
@@ -151,8 +152,3 @@ def _called(node: NodeDef) -> Iterator[str]:
         for function in (value.func, *value.list.func):
             if function.name:
                 yield function.name
-
-
-def bodies_in(functions: FunctionDefLibrary) -> dict[str, FunctionDef]:
-    """The functions of a library that have bodies, by name."""
-    return {each.signature.name: each for each in functions.function if each.node_def}

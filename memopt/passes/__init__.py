@@ -4,6 +4,7 @@ from memopt.context import Context
 from memopt.passes.addn_scheduling import AddnScheduling
 from memopt.passes.base import Pass
 from memopt.passes.bypass_barriers import BypassBarriers
+from memopt.passes.bypass_calls import BypassCalls
 from memopt.passes.bypass_optionals import BypassOptionals
 from memopt.passes.checkpoint_loops import CheckpointLoops
 from memopt.passes.compiled_rematerialization import CompiledRematerialization
@@ -45,6 +46,7 @@ PASSES: tuple[type[Pass], ...] = (
     NarrowBroadcasts,
     # What needlessly ties operations together or keeps tensors alive goes before there is an order.
     BypassBarriers,
+    BypassCalls,
     FoldShapes,
     SerialLoops,
     # Before those that look at a simulation: it does not, and adds what they have to place.
@@ -69,6 +71,7 @@ __all__ = [
     "PASSES",
     "AddnScheduling",
     "BypassBarriers",
+    "BypassCalls",
     "BypassOptionals",
     "CheckpointLoops",
     "CompiledRematerialization",

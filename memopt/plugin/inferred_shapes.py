@@ -7,8 +7,8 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from memopt.graph import op_types
+from memopt.graph.functiondef import bodies_of
 from memopt.graph.graphdef import from_graph_def
-from memopt.kernels.choice import bodies_of
 from memopt.shapes.assumed import open_axes
 from memopt.shapes.known_integers import KnownIntegers
 from memopt.shapes.list_elements import takes_unknown, with_told_shapes

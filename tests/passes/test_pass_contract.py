@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from support.attention import attention_step
+from support.compiled_calls import step_of_compiled_layers
 from support.convolutions import depthwise_gradient
 from support.counting import counting_step
 from support.nested import nested_step
@@ -51,6 +52,7 @@ OPTIONS = {
     "running-sums": ("running-sums",),
     "narrow-broadcasts": ("narrow-broadcasts{least_bytes=0}",),
     "bypass-barriers": ("bypass-barriers", "bypass-barriers{groups=true}"),
+    "bypass-calls": ("bypass-calls",),
     "fold-shapes": ("fold-shapes", "fold-shapes{values=false}"),
     "serial-loops": ("serial-loops",),
     "fission": ("fission{try_kernels=false}", "fission{most_parts=3,try_kernels=false}"),
@@ -264,6 +266,7 @@ def of_text(text: str, *fetched: str) -> GrapplerItem:
 WHERE_WORK_IS: dict[str, Callable[[Callable[[str], GrapplerItem]], GrapplerItem]] = {
     "fold-branches": lambda _: of_text(BRANCHES, "s"),
     "bypass-optionals": lambda _: of_text(OPTIONAL, "s"),
+    "bypass-calls": lambda _: GrapplerItem.from_concrete_function(step_of_compiled_layers()),
     "serial-loops": lambda tiny_item: tiny_item("lstm"),
     "checkpoint-loops": lambda tiny_item: tiny_item("lstm"),
     "lean-loops": lambda tiny_item: tiny_item("lstm"),

@@ -11,9 +11,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def train(options: str, folder: Path, channels: int = 64) -> dict[str, Any]:
+def train(options: str, folder: Path, channels: int = 64, read: int = 1) -> dict[str, Any]:
     environment = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "XDG_CACHE_HOME": str(folder)}
-    return run_child("compiled", options, str(channels), **environment)
+    return run_child("compiled", options, str(channels), str(read), **environment)
+
+
+def test_a_rule_predicts_what_convolutions_of_groups_need(tmp_path: Path) -> None:
+    """And what they hand on to their gradients is not there twice."""
+    off = train("", tmp_path, read=8)
+    ruled = train('{"only_lower": false}', tmp_path, read=8)
+    assert ruled["losses"] == off["losses"]
+    assert ruled["weights"] == off["weights"]
+    (held, before, after, reason), *_ = ruled["records"]
+    assert "no rule knows" not in reason
+    assert before - held == pytest.approx(off["step_peak_bytes"], rel=0.02)
+    assert after - held == pytest.approx(ruled["step_peak_bytes"], rel=0.02)
+    assert ruled["step_peak_bytes"] < 0.9 * off["step_peak_bytes"]
 
 
 @pytest.mark.slow

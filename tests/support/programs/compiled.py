@@ -13,12 +13,13 @@ from support.programs.steps import digest
 LAYERS = 4
 
 
-def main(options: str, channels: str = "64") -> dict[str, Any]:
+def main(options: str, channels: str = "64", read: str = "1") -> dict[str, Any]:
     """The peak of a step, and what came of the training.
 
     Args:
         options: The options of `memopt.enable` as JSON, or "" to leave it off.
         channels: How many there are, each with a filter of its own.
+        read: How many of them each filter reads.
     """
     import numpy as np
     import tensorflow as tf
@@ -34,7 +35,7 @@ def main(options: str, channels: str = "64") -> dict[str, Any]:
         recorder = TraceRecorder(Path(folder))
         recorder.start()
         filters = [
-            tf.Variable(random.standard_normal((7, 7, 1, int(channels)), dtype=np.float32) / 8)
+            tf.Variable(random.standard_normal((7, 7, int(read), int(channels)), dtype=np.float32) / 8)
             for _ in range(LAYERS)
         ]
         images = tf.constant(random.standard_normal((4, 8, 8, int(channels)), dtype=np.float32))
