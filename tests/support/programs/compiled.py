@@ -35,7 +35,9 @@ def main(options: str, channels: str = "64", read: str = "1") -> dict[str, Any]:
         recorder = TraceRecorder(Path(folder))
         recorder.start()
         filters = [
-            tf.Variable(random.standard_normal((7, 7, int(read), int(channels)), dtype=np.float32) / 8)
+            tf.Variable(
+                random.standard_normal((7, 7, int(read), int(channels)), dtype=np.float32) / 8
+            )
             for _ in range(LAYERS)
         ]
         images = tf.constant(random.standard_normal((4, 8, 8, int(channels)), dtype=np.float32))
