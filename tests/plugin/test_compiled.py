@@ -26,7 +26,8 @@ def test_a_rule_predicts_what_convolutions_of_groups_need(tmp_path: Path) -> Non
     assert "no rule knows" not in reason
     assert before - held == pytest.approx(off["step_peak_bytes"], rel=0.02)
     assert after - held == pytest.approx(ruled["step_peak_bytes"], rel=0.02)
-    assert ruled["step_peak_bytes"] < 0.9 * off["step_peak_bytes"]
+    image_bytes = 4 * 8 * 8 * 64 * 4
+    assert ruled["step_peak_bytes"] <= off["step_peak_bytes"] - image_bytes
 
 
 @pytest.mark.slow
