@@ -188,8 +188,61 @@ def graph_attention(nodes: int = 1500, edges: int = 9000, width: int = 64) -> Ke
     return _classifier(model, keras.optimizers.Adam(1e-3), nodes)
 
 
+def resnext(batch: int = 8, size: int = 64) -> KerasTraining:
+    """Residual blocks with convolutions of groups, which Keras has XLA compile on a CPU."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(batch_shape=(batch, size, size, 3))
+    features = layers.ReLU()(_convolved(inputs, 32, 2))
+    for width, blocks in ((64, 2), (128, 3), (256, 3)):
+        for number in range(blocks):
+            stride = 2 if number == 0 and width > 64 else 1  # noqa: PLR2004 - the first width
+            inner = layers.Conv2D(width // 2, 1, use_bias=False)(features)
+            inner = layers.ReLU()(layers.BatchNormalization()(inner))
+            inner = layers.Conv2D(width // 2, 3, stride, padding="same", groups=8, use_bias=False)(
+                inner
+            )
+            inner = layers.ReLU()(layers.BatchNormalization()(inner))
+            inner = layers.Conv2D(width, 1, use_bias=False)(inner)
+            inner = layers.BatchNormalization()(inner)
+            if number == 0:
+                features = layers.Conv2D(width, 1, stride, use_bias=False)(features)
+                features = layers.BatchNormalization()(features)
+            features = layers.ReLU()(inner + features)
+    features = layers.GlobalAveragePooling2D()(features)
+    model = keras.Model(inputs, layers.Dense(10, activation="softmax")(features))
+    return _classifier(model, keras.optimizers.SGD(0.1, momentum=0.9), batch)
+
+
+def kan(batch: int = 512, width: int = 64, centers: int = 8) -> KerasTraining:
+    """A Kolmogorov-Arnold network: each weight is a sum of radial functions of its input."""
+    import keras
+    import numpy as np
+    from keras import layers, ops
+
+    class Radial(layers.Layer):  # type: ignore[misc] # Keras has no types
+        """A linear layer of radial functions of each number, and of the numbers themselves."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.curved, self.straight = layers.Dense(width), layers.Dense(width)
+
+        def call(self, features: Any) -> Any:
+            places = np.linspace(-2, 2, centers, dtype=np.float32)
+            near = ops.exp(-ops.square((features[..., None] - places) * 1.75))
+            near = ops.reshape(near, (batch, -1))
+            return self.curved(near) + self.straight(ops.silu(features))
+
+    inputs = features = keras.Input(batch_shape=(batch, width))
+    for _ in range(6):
+        features = layers.LayerNormalization()(Radial()(features))
+    model = keras.Model(inputs, layers.Dense(10, activation="softmax")(features))
+    return _classifier(model, keras.optimizers.Adam(1e-3), batch)
+
+
 TUTORIALS: dict[str, Callable[[], KerasTraining]] = {
     function.__name__: function
-    for function in (mnist, cifar10, resnet20, contrastive, nbeats, graph_attention)
+    for function in (mnist, cifar10, resnet20, contrastive, nbeats, graph_attention, resnext, kan)
 }
 """Builders by name."""

@@ -2,8 +2,10 @@
 
 Keras has XLA compile what TensorFlow's own kernels cannot do on a CPU, such as convolutions of
 groups. XLA's code for the two gradients of one lays all that it is given out anew, and the gradient
-of the pictures takes the memory of the pictures' copy. So `memopt.profile_kernels` measures it, in
-one and two dimensions, with strides and without, to within 24 bytes.
+of the pictures takes the memory of the pictures' copy. Where each channel has one filter of its
+own, it works with filters of all channels, twice, or once beside the copy of what comes in. So
+`memopt.profile_kernels` measures it, in one and two dimensions, with strides and without, to within
+24 bytes.
 """
 
 from __future__ import annotations
@@ -59,21 +61,25 @@ def _scratch_bytes(call: KernelCall, body: FunctionDef) -> int | None:
     """What a call needs besides its results while it runs.
 
     Returns:
-        Bytes; `None` where no rule is known: for other functions, for channels that come first,
-        and where each filter reads one channel alone, for which XLA makes filters of all channels.
+        Bytes; `None` where no rule is known: for other functions, and channels that come first.
     """
     work = [node for node in body.node_def if node.op not in _AROUND]
     if any(node.op not in _CONVOLUTIONS or _has_channels_first(node) for node in work):
         return None
     filters = {*_filter_gradients(body)}
-    shapes = [call.outputs[port].shape for port in filters]
-    if any(shape is None or shape[-2] == 1 for shape in shapes):
-        return None
     if not filters:
         return 0
-    laid_out_bytes = sum(each.least_bytes for each in call.inputs)
-    others = (each for port, each in enumerate(call.outputs) if port not in filters)
-    return max(0, laid_out_bytes - sum(each.least_bytes for each in others))
+    port, *more = filters
+    others = [each for number, each in enumerate(call.outputs) if number != port]
+    kernel = call.outputs[port]
+    if more or len(others) != 1 or kernel.shape is None or others[0].shape is None:
+        return None
+    laid_out_bytes = sum(each.least_bytes for each in call.inputs) - others[0].least_bytes
+    *_, read, made = kernel.shape
+    if read == 1 and made == others[0].shape[-1]:
+        full_bytes = kernel.least_bytes * made
+        return full_bytes + max(full_bytes, laid_out_bytes - kernel.least_bytes)
+    return max(0, laid_out_bytes)
 
 
 def _has_channels_first(node: NodeDef) -> bool:

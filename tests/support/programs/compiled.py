@@ -13,13 +13,16 @@ from support.programs.steps import digest
 LAYERS = 4
 
 
-def main(options: str, channels: str = "64", read: str = "1") -> dict[str, Any]:
+def main(
+    options: str, channels: str = "64", read: str = "1", what: str = "convolution"
+) -> dict[str, Any]:
     """The peak of a step, and what came of the training.
 
     Args:
         options: The options of `memopt.enable` as JSON, or "" to leave it off.
         channels: How many there are, each with a filter of its own.
         read: How many of them each filter reads.
+        what: What XLA compiles: each "convolution", or a "layer" of one and tanh.
     """
     import numpy as np
     import tensorflow as tf
@@ -44,7 +47,8 @@ def main(options: str, channels: str = "64", read: str = "1") -> dict[str, Any]:
 
         @tf.function(jit_compile=True)  # type: ignore[untyped-decorator] # TensorFlow has no types
         def convolve(value: Any, weights: Any) -> Any:
-            return tf.nn.convolution(value, weights, padding="SAME")
+            result = tf.nn.convolution(value, weights, padding="SAME")
+            return tf.tanh(result) if what == "layer" else result
 
         @tf.function  # type: ignore[untyped-decorator] # TensorFlow has no types
         def step() -> Any:
