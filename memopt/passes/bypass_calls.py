@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memopt.buffers.kernel_signature import is_compiled
@@ -13,13 +14,12 @@ from memopt.graph.rewriter import Touches
 from memopt.graph.traversal import Numbering
 from memopt.passes.base import Pass
 from memopt.sequencing.frames import find_places
-from memopt.shapes.function_calls import CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from memopt.context import Context
-    from memopt.graph.graph import Graph, Node, Tensor
+    from memopt.graph.graph import FunctionLibrary, Graph, Node, Tensor
     from memopt.graph.rewriter import Rewriter
     from memopt.sequencing.frames import Place
 
@@ -81,38 +81,48 @@ class BypassCalls(Pass):
 
 
 class _HandedOn(NamedTuple):
-    """A result of a call that is one of its inputs."""
+    """A result of a call that is one of its inputs.
+
+    Attributes:
+        result: The result.
+        slot: That of the input.
+    """
 
     result: Tensor
-    given: Tensor
+    slot: int
+
+    @property
+    def given(self) -> Tensor:
+        """What the call is given there now."""
+        return self.result.node.inputs[self.slot]
 
 
 def _find(graph: Graph, context: Context) -> Iterator[_HandedOn]:
     """The results that somebody reads and that calls only hand on."""
+    handed_on = cache(partial(_arguments_handed_on, library=graph.library))
     for node in graph:
-        if node.op not in CALLS or not is_compiled(node) or node.name in context.fed:
+        if not is_compiled(node) or node.name in context.fed:
             continue
-        body = body_of(node.attributes["f"].func.name, graph.library)
-        handed_on = {} if body is None else _arguments_handed_on(body)
-        for port, slot in sorted(handed_on.items()):
+        for port, slot in handed_on(node.attributes["f"].func.name):
             result = node.output(port)
             if result.uses and slot < len(node.inputs):
-                yield _HandedOn(result, node.inputs[slot])
+                yield _HandedOn(result, slot)
 
 
-def _arguments_handed_on(body: Graph) -> dict[int, int]:
-    """By number of a function's result: that of the argument that it is."""
-    handed_on = {}
-    for node in body:
+def _arguments_handed_on(name: str, library: FunctionLibrary | None) -> list[tuple[int, int]]:
+    """The numbers of a function's results that are arguments, each with the argument's."""
+    handed_on = []
+    for node in body_of(name, library) or ():
         if node.op != RESULT:
             continue
-        maker = node.inputs[0].node
+        maker, seen = node.inputs[0].node, {node}
         # Whom an Identity waits for inside the call, others wait for as they wait for the call.
-        while maker.op == "Identity":
+        while maker.op == "Identity" and maker not in seen:
+            seen.add(maker)
             maker = maker.inputs[0].node
         if maker.op == ARGUMENT:
-            handed_on[node.attributes["index"].i] = maker.attributes["index"].i
-    return handed_on
+            handed_on.append((node.attributes["index"].i, maker.attributes["index"].i))
+    return sorted(handed_on)
 
 
 def _why_not(each: _HandedOn, graph: Graph, places: Mapping[Node, Place]) -> str:
@@ -125,7 +135,7 @@ def _why_not(each: _HandedOn, graph: Graph, places: Mapping[Node, Place]) -> str
         return f"{each.given.name!r} is on another device"
     if places[maker] != places[call]:
         return f"{each.given.name!r} is there where the call does not run, too"
-    readers = [reader for tensor in each for reader, _ in tensor.uses]
+    readers = [reader for tensor in (each.result, each.given) for reader, _ in tensor.uses]
     if any(reader.op == _SUM and len(reader.inputs) > 2 for reader in readers):  # noqa: PLR2004
         return "a sum of many goes by who else reads its addends"
     if any(reader.op in op_types.MERGES for reader, _ in each.result.uses):

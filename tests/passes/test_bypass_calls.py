@@ -9,6 +9,7 @@ import pytest
 from support.compiled_calls import (
     LAYERS,
     step_of_compiled_layers,
+    step_that_hands_on_twice,
     step_that_writes_what_is_handed_on,
 )
 
@@ -70,6 +71,16 @@ def test_gradients_read_what_calls_were_given_with_the_same_results() -> None:
     assert verification.equal
     # What is handed on is kept for the gradients of Relu as well, so that it was there twice.
     assert verification.rewritten.peak_bytes < verification.original.peak_bytes
+
+
+def test_what_calls_hand_on_to_each_other_is_read_where_it_begins() -> None:
+    function = step_that_hands_on_twice()
+    graph_def, report = bypassed(GrapplerItem.from_concrete_function(function))
+    assert len(report.edits) == 2
+    assert not {source for node in graph_def.node for source in node.input} & {
+        f"{node.name}:1" for node in calls_in(graph_def)
+    }
+    assert memopt.verify(function, graph_def, steps=2, timing_rounds=0).equal
 
 
 def test_what_is_handed_on_may_not_be_written_before_the_call_has_read() -> None:

@@ -54,3 +54,20 @@ def step_that_writes_what_is_handed_on() -> ConcreteFunction:
     function = step.get_concrete_function(tf.TensorSpec((2,)))
     function.kept_alive = total
     return function
+
+
+def step_that_hands_on_twice() -> ConcreteFunction:
+    """A step that adds up what one call hands on that another one has handed on to it."""
+    import tensorflow as tf
+
+    @tf.function(jit_compile=True)  # type: ignore[untyped-decorator] # TensorFlow has no types
+    def double(value: Any) -> Any:
+        return value + value, value
+
+    @tf.function  # type: ignore[untyped-decorator] # TensorFlow has no types
+    def step(value: Any) -> Any:
+        first, same = double(tf.tanh(value))
+        second, again = double(same)
+        return tf.reduce_sum(first * second * again)
+
+    return step.get_concrete_function(tf.TensorSpec((4,)))
