@@ -3,9 +3,9 @@
 Keras has XLA compile what TensorFlow's own kernels cannot do on a CPU, such as convolutions of
 groups. XLA's code for the two gradients of one lays all that it is given out anew, and the gradient
 of the pictures takes the memory of the pictures' copy. Where each channel has one filter of its
-own, it works with filters of all channels, twice, or once beside the copy of what comes in. So
-`memopt.profile_kernels` measures it, in one and two dimensions, with strides and without, to within
-24 bytes.
+own, it works with filters of all channels, or all of each part (see `DepthwiseGradients`), and has
+the largest twice, or the copy of what comes in. So `memopt.profile_kernels` measures it, in one and
+two dimensions, with strides and without, to within 24 bytes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from memopt.buffers.kernel_rules import is_on_gpu, memory_by_rule
 from memopt.buffers.kernel_signature import is_compiled
+from memopt.passes.depthwise_gradients import part_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,8 @@ _CONVOLUTIONS = _FILTER_GRADIENTS | {
     *("Conv2D", "Conv2DBackpropInput", "Conv3D", "Conv3DBackpropInputV2")
 }
 _HANDED_ON = frozenset({"Identity", "Reshape", "Squeeze", "ExpandDims"})
-_AROUND = _HANDED_ON | {*"Const NoOp ReadVariableOp Shape ShapeN".split()}
+_JOINED = "ConcatV2"
+_AROUND = _HANDED_ON | {*"Const NoOp ReadVariableOp Shape ShapeN SplitV".split(), _JOINED}
 """What stands around a convolution in the functions that Keras has compiled, and costs nothing."""
 
 
@@ -66,10 +68,10 @@ def _scratch_bytes(call: KernelCall, body: FunctionDef) -> int | None:
     work = [node for node in body.node_def if node.op not in _AROUND]
     if any(node.op not in _CONVOLUTIONS or _has_channels_first(node) for node in work):
         return None
-    filters = {*_filter_gradients(body)}
+    filters = list(_filter_gradients(body))
     if not filters:
         return 0
-    port, *more = filters
+    (port, parts), *more = filters
     others = [each for number, each in enumerate(call.outputs) if number != port]
     kernel = call.outputs[port]
     if more or len(others) != 1 or kernel.shape is None or others[0].shape is None:
@@ -77,9 +79,10 @@ def _scratch_bytes(call: KernelCall, body: FunctionDef) -> int | None:
     laid_out_bytes = sum(each.least_bytes for each in call.inputs) - others[0].least_bytes
     *_, read, made = kernel.shape
     if read == 1 and made == others[0].shape[-1]:
-        full_bytes = kernel.least_bytes * made
-        return full_bytes + max(full_bytes, laid_out_bytes - kernel.least_bytes)
-    return max(0, laid_out_bytes)
+        widths = part_sizes(made) if parts > 1 else (made,)
+        full = [kernel.least_bytes // made * width * width for width in widths]
+        return sum(full) + max(*full, laid_out_bytes - kernel.least_bytes)
+    return max(0, laid_out_bytes) if parts == 1 else None
 
 
 def _has_channels_first(node: NodeDef) -> bool:
@@ -87,13 +90,16 @@ def _has_channels_first(node: NodeDef) -> bool:
     return form.startswith(b"NC")
 
 
-def _filter_gradients(body: FunctionDef) -> Iterator[int]:
-    """The ports of a function's results that are gradients of filters."""
+def _filter_gradients(body: FunctionDef) -> Iterator[tuple[int, int]]:
+    """The ports of a function's results that are gradients of filters, and in how many parts."""
     nodes = {node.name: node for node in body.node_def}
     for port, result in enumerate(body.signature.output_arg):
-        maker = _maker(body.ret[result.name], nodes)
-        if maker is not None and maker.op in _FILTER_GRADIENTS:
-            yield port
+        made = _maker(body.ret[result.name], nodes)
+        makers = [made]
+        if made is not None and made.op == _JOINED:
+            makers = [_maker(tensor, nodes) for tensor in made.input[:-1]]
+        if all(each is not None and each.op in _FILTER_GRADIENTS for each in makers):
+            yield port, len(makers)
 
 
 def _maker(tensor: str, nodes: dict[str, NodeDef]) -> NodeDef | None:
