@@ -104,7 +104,7 @@ def summed_rows(info: OpInfo) -> int:
     kept = tuple(result)
     while kept and len(kept) == len(given) and kept[-1] == 1:
         kept = kept[:-1]
-    if not kept or min(given) < 0 or len(kept) == len(given):
+    if not kept or min(given, default=-1) < 0 or len(kept) == len(given):
         return 0
     return prod(kept) if kept == tuple(given[: len(kept)]) else 0
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from memopt.buffers.kernel_rules import is_on_gpu, memory_by_rule
 from memopt.buffers.kernel_signature import is_compiled
+from memopt.graph.op_types import DT_FLOAT, DT_RESOURCE
 from memopt.passes.depthwise_gradients import part_sizes
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ _CONVOLUTIONS = _FILTER_GRADIENTS | {
 }
 _HANDED_ON = frozenset({"Identity", "Reshape", "Squeeze", "ExpandDims"})
 _JOINED = "ConcatV2"
+_LEAST_RANK = 3
+"""Of filters, and of what they are for: those in one dimension have it."""
 _AROUND = _HANDED_ON | {*"Const NoOp ReadVariableOp Shape ShapeN SplitV".split(), _JOINED}
 """What stands around a convolution in the functions that Keras has compiled, and costs nothing."""
 
@@ -63,10 +66,14 @@ def _scratch_bytes(call: KernelCall, body: FunctionDef) -> int | None:
     """What a call needs besides its results while it runs.
 
     Returns:
-        Bytes; `None` where no rule is known: for other functions, and channels that come first.
+        Bytes; `None` where no rule is known: for other functions, for channels that come first,
+        and for other numbers than those of 32 bits.
     """
     work = [node for node in body.node_def if node.op not in _AROUND]
     if any(node.op not in _CONVOLUTIONS or _has_channels_first(node) for node in work):
+        return None
+    numbers = [each for each in (*call.inputs, *call.outputs) if each.dtype != DT_RESOURCE]
+    if any(each.dtype != DT_FLOAT or not each.is_known for each in numbers):
         return None
     filters = list(_filter_gradients(body))
     if not filters:
@@ -74,11 +81,12 @@ def _scratch_bytes(call: KernelCall, body: FunctionDef) -> int | None:
     (port, parts), *more = filters
     others = [each for number, each in enumerate(call.outputs) if number != port]
     kernel = call.outputs[port]
-    if more or len(others) != 1 or kernel.shape is None or others[0].shape is None:
+    shapes = [each.shape or () for each in (kernel, *others)]
+    if more or len(others) != 1 or min(map(len, shapes)) < _LEAST_RANK:
         return None
+    (*_, read, made), (*_, channels) = shapes
     laid_out_bytes = sum(each.least_bytes for each in call.inputs) - others[0].least_bytes
-    *_, read, made = kernel.shape
-    if read == 1 and made == others[0].shape[-1]:
+    if read == 1 and made == channels > 0:
         widths = part_sizes(made) if parts > 1 else (made,)
         full = [kernel.least_bytes // made * width * width for width in widths]
         return sum(full) + max(*full, laid_out_bytes - kernel.least_bytes)
@@ -98,7 +106,7 @@ def _filter_gradients(body: FunctionDef) -> Iterator[tuple[int, int]]:
         makers = [made]
         if made is not None and made.op == _JOINED:
             makers = [_maker(tensor, nodes) for tensor in made.input[:-1]]
-        if all(each is not None and each.op in _FILTER_GRADIENTS for each in makers):
+        if makers and all(one is not None and one.op in _FILTER_GRADIENTS for one in makers):
             yield port, len(makers)
 
 
@@ -107,7 +115,7 @@ def _maker(tensor: str, nodes: dict[str, NodeDef]) -> NodeDef | None:
     seen = set()
     while (name := tensor.partition(":")[0]) in nodes and name not in seen:
         seen.add(name)
-        if nodes[name].op not in _HANDED_ON:
+        if nodes[name].op not in _HANDED_ON or not nodes[name].input:
             return nodes[name]
         tensor = nodes[name].input[0]
     return None

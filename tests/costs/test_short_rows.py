@@ -77,6 +77,8 @@ def info_of(result: Sizes, *inputs: Sizes) -> OpInfo:
         (summed_rows, (), [(64, 8), (2,)], 0),
         (summed_rows, (64, 8), [(64, 8), (0,)], 0),
         (summed_rows, (-1,), [(-1, 8), (1,)], 0),
+        (summed_rows, (64,), [None, (1,)], 0),
+        (summed_rows, None, [(64, 8), (1,)], 0),
         (last_rows, (4, 16, 8), [(4, 16, 8)], 64),
         (last_rows, None, [None], 1),
     ],
