@@ -44,7 +44,7 @@ def scratch_bytes(
     compiled: Callable[[Any, Any], Any],
     image: tuple[int, ...],
     filters: tuple[int, ...],
-    dtype: str,
+    dtype: str = "float32",
 ) -> dict[str, int | None]:
     """What is known of a call of a compiled function, and of that of its gradient."""
     import tensorflow as tf
