@@ -135,8 +135,8 @@ def test_what_stays_has_a_reason(
     assert bool(reasons) is bool(reason)
 
 
-def test_what_a_function_computes_is_read_as_before() -> None:
-    """Without the gradient nothing is handed on, and functions that are inlined are not asked."""
+def test_calls_that_tensorflow_dissolves_are_left_alone() -> None:
+    """What they hand on is no copy."""
     item = GrapplerItem.from_concrete_function(step_of_compiled_layers())
     for node in calls_in(item.graph_def):
         del node.attr["_XlaMustCompile"]
