@@ -22,12 +22,10 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("ABSL_MIN_LOG_LEVEL", "3")
 
-from composed_models import COMPOSED
-from keras_models import MODELS
+from keras_default import builders
 from machine import describe_machine
 from rich.console import Console
 from rich.table import Table
-from tutorial_models import TUTORIALS
 
 from memopt.cluster import ANY_CPU
 from memopt.costs.estimator import GrapplerCosts
@@ -55,7 +53,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=list(DEFAULT))
     parser.add_argument("--steps", type=int, default=5)
     arguments = parser.parse_args()
-    models = {**MODELS, **COMPOSED, **TUTORIALS}
+    models = builders(None)
     results = {}
     for name in arguments.models:
         results[name] = compare(settled_program(models[name]()), arguments.steps)

@@ -25,7 +25,7 @@ class Rows(NamedTuple):
     Attributes:
         count: How many rows; 0 where all that is worked on is one.
         operations: What each takes, as operations.
-        operations_per_element: What each element takes besides where there are rows.
+        operations_per_element: What each of the result takes besides where there are rows.
     """
 
     count: Callable[[OpInfo], int]
@@ -40,7 +40,7 @@ def on_rows(formula: Formula, rows: Rows) -> Formula:
         done, count = formula.work(info), rows.count(info)
         if done is None or not count:
             return done
-        elements = max(map(info.elements, (*info.inputs, *info.outputs)), default=0)
+        elements = info.elements(info.output())
         more = count * rows.operations + elements * rows.operations_per_element
         return done._replace(operations=done.operations + more)
 

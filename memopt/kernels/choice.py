@@ -13,13 +13,12 @@ from memopt.costs.choice import AUTO, GRAPPLER, NATIVE, choose_planning_costs
 from memopt.errors import FileError, OptionsError
 from memopt.graph.functiondef import bodies_of
 from memopt.graph.graphdef import from_graph_def
-from memopt.item import COMPILED
 from memopt.kernels.compiled_calls import CompiledCalls
 from memopt.kernels.measured import MeasuredCosts, MeasuredKernels
 from memopt.kernels.survey import Survey
 from memopt.kernels.table import Environment, KernelTable, default_table, load_or_empty
 from memopt.sequencing.step import Step
-from memopt.shapes.function_calls import CALLS
+from memopt.shapes.function_calls import compiled_functions
 from memopt.shapes.properties import Properties
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def memory_of_kernels(measured: MeasuredKernels | None, item: GrapplerItem) -> M
         measured: What was measured of them.
         item: The step.
     """
-    if not any(node.op in CALLS and COMPILED in node.attr for node in item.graph_def.node):
+    if not any(compiled_functions(item.graph_def)):
         return measured
     return CompiledCalls(bodies_of(item.graph_def), measured)
 

@@ -10,6 +10,7 @@ two dimensions, with strides and without, to within 24 bytes.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from memopt.buffers.kernel_rules import is_on_gpu, memory_by_rule
@@ -47,7 +48,7 @@ class CompiledCalls:
     """
 
     def __init__(self, bodies: Bodies, measured: Measurements | None) -> None:
-        self._bodies = bodies
+        self._bodies = cache(bodies)
         self._measured = measured
 
     def find(self, call: KernelCall) -> KernelMemory | None:

@@ -14,6 +14,7 @@ from memopt.graph.removal import Removal
 from memopt.graph.rewriter import Touches
 from memopt.graph.traversal import Numbering
 from memopt.passes.base import Pass
+from memopt.shapes.function_calls import HANDLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,8 +33,6 @@ _AT_ONCE = 2048
 
 _MOST_CONTROLS = 8
 """So many control inputs of a barrier are given to each of its readers at most."""
-
-_HANDLES = frozenset({op_types.DT_RESOURCE, op_types.DT_VARIANT})
 
 
 @dataclass(frozen=True)
@@ -204,7 +203,7 @@ def _why_not_its_tensors(graph: Graph, barrier: _Barrier) -> str | None:
         dtype = op_types.port_types(producer, graph.library).outputs[tensor.port]
         if dtype > op_types.REF_TYPE_OFFSET:
             return f"the v1 variable {tensor.name!r} could change before it is read"
-        if dtype in _HANDLES:
+        if dtype in HANDLES:
             return f"{tensor.name!r} is a handle, not a value"
     if barrier.node.op != IDENTITY_N:
         return None

@@ -14,9 +14,10 @@ from memopt.graph.rewriter import Touches
 from memopt.graph.traversal import Numbering
 from memopt.passes.base import Pass
 from memopt.sequencing.frames import find_places
+from memopt.shapes.function_calls import HANDLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping
 
     from memopt.context import Context
     from memopt.graph.graph import FunctionLibrary, Graph, Node, Tensor
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from memopt.sequencing.frames import Place
 
 _SUM = "AddN"
-_HANDLES = frozenset({op_types.DT_RESOURCE, op_types.DT_VARIANT})
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class BypassCalls(Pass):
                 rewriter.decline(each.result.node, reason)
             else:
                 free.append(each)
-        place = numbering.place
+        place, bypassed = numbering.place, {each.result for each in free}
         gone = {
-            (place(each.result.node), place(reader))
-            for each in free
-            for reader in _who_waits_no_longer(each, free)
+            (place(result.node), place(reader))
+            for result in bypassed
+            for reader in _who_waits_no_longer(result, bypassed)
         }
         if gone and loses_order(graph, numbering, gone):
             for each in free:
@@ -129,7 +129,7 @@ def _why_not(each: _HandedOn, graph: Graph, places: Mapping[Node, Place]) -> str
     """Why what a call was given cannot be read directly, as far as its neighbours tell; or ""."""
     call, maker = each.result.node, each.given.node
     dtype = op_types.port_types(maker, graph.library).outputs[each.given.port]
-    if dtype in _HANDLES or dtype > op_types.REF_TYPE_OFFSET:
+    if dtype in HANDLES or dtype > op_types.REF_TYPE_OFFSET:
         return f"{each.given.name!r} is a handle, not a value"
     if maker.device != call.device:
         return f"{each.given.name!r} is on another device"
@@ -143,11 +143,10 @@ def _why_not(each: _HandedOn, graph: Graph, places: Mapping[Node, Place]) -> str
     return ""
 
 
-def _who_waits_no_longer(each: _HandedOn, free: Sequence[_HandedOn]) -> Iterator[Node]:
+def _who_waits_no_longer(result: Tensor, bypassed: Collection[Tensor]) -> Iterator[Node]:
     """The readers of a result that read nothing else of the call, and do not wait for it."""
-    call = each.result.node
-    bypassed = {other.result for other in free}
-    for reader, _ in each.result.uses:
+    call = result.node
+    for reader, _ in result.uses:
         others = (t for t in reader.inputs if t.node is call and t not in bypassed)
         if not any(others) and not reader.has_control_input(call):
             yield reader

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from memopt.display import bytes_text
 from memopt.errors import InvalidGraphError, MemoptError
-from memopt.item import COMPILED, GrapplerItem, is_compiled
+from memopt.item import GrapplerItem, is_compiled
 from memopt.options import Budget, Level
 from memopt.plugin.depthwise import split_gradients
 from memopt.plugin.device_memory import device_budget
@@ -22,11 +22,11 @@ from memopt.plugin.screening import why_not
 from memopt.plugin.traces import find_argument_shapes, open_arguments
 from memopt.plugin.transforms import replace_body
 from memopt.runtime.program import Program, captured_values
-from memopt.shapes.function_calls import CALLS
+from memopt.shapes.function_calls import compiled_functions
 from memopt.xla.entry import CompiledOptions, CompiledRewrite, rewrite_compiled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
@@ -71,13 +71,6 @@ def warn_of_compiled(graph_def: GraphDef) -> None:
                 continue
             is_part = plain in map(plain_name, _Watch.seen)
             _warn(plain, _DIFFERENTIATED if is_part else _TRACED_BEFORE)
-
-
-def compiled_functions(graph_def: GraphDef) -> Iterator[str]:
-    """The functions that a graph has XLA compile, by their names in the graph."""
-    for node in graph_def.node:
-        if node.op in CALLS and COMPILED in node.attr and node.attr[COMPILED].b:
-            yield node.attr["f"].func.name
 
 
 def plain_name(traced: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memopt.graph import op_types
+from memopt.shapes.function_calls import HANDLES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -16,8 +17,6 @@ _PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 """Ops that return what they like; what a graph says of its shape nobody checks."""
 
 _GIVEN = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
-
-_HANDLES = frozenset({op_types.DT_RESOURCE, op_types.DT_VARIANT})
 
 
 class CertainShapes:
@@ -52,7 +51,7 @@ class CertainShapes:
             InvalidGraphError: TensorFlow refuses the graph.
         """
         dtype = op_types.port_types(tensor.node, self._library).outputs[tensor.port]
-        if dtype % op_types.REF_TYPE_OFFSET in _HANDLES:
+        if dtype % op_types.REF_TYPE_OFFSET in HANDLES:
             return f"{tensor.name!r} is a handle"
         cause = self._causes.get(tensor.node)
         if cause is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from memopt.graph.functiondef import ARGUMENT, RESULT
 from memopt.graph.nodedef import spell_inputs, write_node_def
 from memopt.graph.op_types import DT_RESOURCE, DT_VARIANT
+from memopt.item import COMPILED
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -24,6 +25,13 @@ BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 HANDLES = frozenset({DT_RESOURCE, DT_VARIANT})
 """Types that refer to something whose type and shape the shape functions follow as well."""
+
+
+def compiled_functions(graph_def: GraphDef) -> Iterator[str]:
+    """The functions that a graph has XLA compile, by their names in the graph."""
+    for node in graph_def.node:
+        if node.op in CALLS and COMPILED in node.attr and node.attr[COMPILED].b:
+            yield node.attr["f"].func.name
 
 
 class Argument(NamedTuple):

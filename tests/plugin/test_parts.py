@@ -21,7 +21,8 @@ from memopt.plugin.records import GraphRecord, Records, fingerprint
 from memopt.plugin.run import summary
 from memopt.plugin.scopes import asked_for
 from memopt.plugin.screening import why_not
-from memopt.plugin.xla import compiled_functions, plain_name
+from memopt.plugin.xla import plain_name
+from memopt.shapes.function_calls import compiled_functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
